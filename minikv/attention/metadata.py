@@ -1,0 +1,121 @@
+"""What one step tells every layer's attention: where to write, and what may be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from minikv.memory import PagePool, PageTable
+
+
+@dataclass(frozen=True)
+class SequenceView:
+    """One request's part of a packed batch.
+
+    Attributes:
+        start, length: its query tokens are rows [start, start + length) of the batch.
+        seq_len: positions it may read; its query tokens are the last `length` of them.
+        slots: where positions 0 to seq_len - 1 lie, int64 [seq_len].
+    """
+
+    start: int
+    length: int
+    seq_len: int
+    slots: torch.Tensor
+
+
+class AttentionBackend(Protocol):
+    """Reads pages. The plain one is `torch_backend.attend`."""
+
+    def __call__(
+        self,
+        query: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        sequences: Sequence[SequenceView],
+        *,
+        scaling: float,
+        window: int | None,
+        softcap: float | None,
+        sinks: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Attend, for one layer.
+
+        Args:
+            query: [tokens, query heads, key width].
+            keys, values: one layer of the pool as slots, [num_slots, kv_heads, width].
+            sequences: who reads what.
+            scaling, window, softcap, sinks: as in `StepAttention.attend`.
+
+        Returns:
+            [tokens, query heads, value width].
+        """
+
+
+class AttentionMetadata:
+    """One step on one pool.
+
+    Building it announces the step's writes and reads to the pool, which checks them before anything is computed.
+
+    Args:
+        pool: the node's pages.
+        tables: page tables of the requests in the step, in the order of the packed batch.
+        lengths: for each, how many tokens it computes; they go to the positions after `table.written`.
+        backend: reads the pages.
+
+    Raises:
+        StaleWrite, StaleRead, BrokenRule: from the pool's checks.
+    """
+
+    def __init__(
+        self, pool: PagePool, tables: Sequence[PageTable], lengths: Sequence[int], backend: AttentionBackend
+    ) -> None:
+        self.pool = pool
+        self.backend = backend
+        device = pool.keys[0].device
+        writes, positions, sequences, start = [], [], [], 0
+        for table, length in zip(tables, lengths, strict=True):
+            first = table.written
+            writes.append(pool.begin_write(table, first, first + length))
+            positions.append(np.arange(first, first + length))
+            slots = torch.from_numpy(pool.begin_read(table)).to(device)
+            sequences.append(SequenceView(start, length, table.written, slots))
+            start += length
+        self.sequences = tuple(sequences)
+        self.slot_mapping = torch.from_numpy(np.concatenate(writes)).to(device)
+        self.position_ids = torch.from_numpy(np.concatenate(positions)).to(device)
+
+    @property
+    def last_tokens(self) -> torch.Tensor:
+        """Row of each request's last token in the batch, int64 [requests]."""
+        rows = [view.start + view.length - 1 for view in self.sequences]
+        return torch.tensor(rows, device=self.slot_mapping.device)
+
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *,
+        scaling: float,
+        window: int | None,
+        softcap: float | None,
+        sinks: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Store this step's keys and values, then read through the page tables; see `StepAttention`."""
+        self.pool.store(layer, self.slot_mapping, key, value)
+        return self.backend(
+            query,
+            self.pool.keys[layer].flatten(0, 1),
+            self.pool.values[layer].flatten(0, 1),
+            self.sequences,
+            scaling=scaling,
+            window=window,
+            softcap=softcap,
+            sinks=sinks,
+        )

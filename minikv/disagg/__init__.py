@@ -1,0 +1,1 @@
+"""Prefill and decode as two kinds of node."""

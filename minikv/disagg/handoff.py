@@ -1,0 +1,88 @@
+"""What a prefill node gives a decode node, and how the receiver knows that it is all there."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from minikv.errors import HandoffRefused
+from minikv.memory import PagePool, PageTable, SlotRecords, pages_needed
+
+
+@dataclass(frozen=True)
+class Handoff:
+    """The contract between two nodes.
+
+    Attributes:
+        request: number of the request it belongs to.
+        num_tokens: positions that the sender wrote: [0, num_tokens) are promised.
+        first_token: the token that the prompt led to; it has no keys and values yet.
+        keys, values: one tensor a layer, [pages, page_size, kv_heads, width]; pages are sent whole.
+        records: what the sender's ledger knows about the slots; None if it keeps none.
+        digest: over the above, but of the pages only what was written.
+    """
+
+    request: int
+    num_tokens: int
+    first_token: int
+    keys: tuple[torch.Tensor, ...]
+    values: tuple[torch.Tensor, ...]
+    records: SlotRecords | None
+    digest: str
+
+
+def pack(pool: PagePool, table: PageTable, first_token: int) -> Handoff:
+    """Copy a request's written pages out of a pool."""
+    keys, values, records = pool.export_pages(table)
+    digest = digest_of(table.owner, table.written, first_token, keys, values)
+    return Handoff(table.owner, table.written, first_token, tuple(keys), tuple(values), records, digest)
+
+
+def digest_of(
+    request: int,
+    num_tokens: int,
+    first_token: int,
+    keys: Sequence[torch.Tensor],
+    values: Sequence[torch.Tensor],
+) -> str:
+    """Digest of what a handoff says and of the bytes of its written slots, layer by layer."""
+    digest = hashlib.blake2b(f"{request} {num_tokens} {first_token}".encode(), digest_size=16)
+    for tensor in (*keys, *values):
+        written = tensor.flatten(0, 1)[:num_tokens].contiguous().cpu()
+        digest.update(written.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def verify(handoff: Handoff, pool: PagePool, *, request: int, expected_tokens: int) -> None:
+    """Take a handoff for complete and authentic, or refuse it. Nothing is changed.
+
+    Args:
+        pool: of the receiver.
+        request: the request that the receiver is waiting for.
+        expected_tokens: the length of its prompt as recorded at the door.
+
+    Raises:
+        HandoffRefused: naming what does not agree.
+    """
+    if handoff.request != request:
+        raise HandoffRefused(f"a handoff for request {handoff.request} came where {request} was expected")
+    if handoff.num_tokens != expected_tokens:
+        raise HandoffRefused(
+            f"request {request}: {expected_tokens} tokens were expected, {handoff.num_tokens} are promised"
+        )
+    num_pages = pages_needed(expected_tokens, pool.page_size)
+    for name, own, sent in (("keys", pool.keys, handoff.keys), ("values", pool.values, handoff.values)):
+        if len(sent) != len(own):
+            raise HandoffRefused(f"request {request}: {name} of {len(sent)} layers came, not of {len(own)}")
+        for layer, (mine, theirs) in enumerate(zip(own, sent, strict=True)):
+            expected = (num_pages, *mine.shape[1:])
+            if tuple(theirs.shape) != expected:
+                raise HandoffRefused(
+                    f"request {request}: {name} of layer {layer} came as {tuple(theirs.shape)}, not as {expected}"
+                )
+    seen = digest_of(handoff.request, handoff.num_tokens, handoff.first_token, handoff.keys, handoff.values)
+    if seen != handoff.digest:
+        raise HandoffRefused(f"request {request}: the contents do not match their digest")

@@ -1,0 +1,91 @@
+"""Every error that a caller can meet, in one hierarchy.
+
+Two kinds matter. A `Rejected` belongs to one request: it is that request's final answer and nobody else
+notices. Everything else is a fault of a configuration, a model or a part, and is raised where it happens.
+"""
+
+from __future__ import annotations
+
+
+class MinikvError(Exception):
+    """Base class of all errors that minikv raises on purpose."""
+
+
+class ConfigError(MinikvError, ValueError):
+    """A setting that cannot work, found when the object is built."""
+
+
+class ModelNotFound(MinikvError, LookupError):
+    """No weights under the given name; the message says what was tried and the ways on."""
+
+
+class UnsupportedModel(MinikvError):
+    """A model that this engine would answer wrongly, refused by name when it is loaded."""
+
+
+class Rejected(MinikvError):
+    """A request that is refused at the door. It has touched no pool, queue or transfer.
+
+    Attributes:
+        status: the HTTP status that says the same (400 for a request that can never be served).
+        limit: the largest value that would be served, in the unit of `requested`; None if there is none.
+        requested: what this request asked for (tokens, unless the message says otherwise).
+    """
+
+    def __init__(
+        self, message: str, *, limit: int | None = None, requested: int | None = None, status: int = 400
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.limit = limit
+        self.requested = requested
+
+
+class InvalidPrompt(Rejected):
+    """A prompt that no server could read: empty, of the wrong type, or with ids outside the vocabulary."""
+
+
+class OutOfPages(MinikvError):
+    """More pages were asked for than are free. Nothing was lent."""
+
+
+class BrokenRule(MinikvError):
+    """A part (often a learner's own) broke a rule of the engine; the message names the rule."""
+
+    def __init__(self, rule: str, detail: str) -> None:
+        super().__init__(f"{rule}: {detail}")
+        self.rule = rule
+        self.detail = detail
+
+
+class StaleRead(BrokenRule):
+    """Attention was about to read slots that the reading request did not write."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("a request reads only what was written for it", detail)
+
+
+class StaleWrite(BrokenRule):
+    """A write to a page that the writer no longer holds, or never held."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("only the holder of a page, in its generation, may write to it", detail)
+
+
+class HandoffRefused(MinikvError):
+    """A handoff that is not complete and authentic; the receiver took nothing of it."""
+
+    status = 502
+
+
+class RequestAborted(MinikvError):
+    """The request was aborted by its caller before it was finished."""
+
+    status = 499
+
+
+class EngineFailed(MinikvError):
+    """Something broke inside the engine; the affected requests carry this with the reason."""
+
+    status = 500

@@ -1,0 +1,225 @@
+"""What every server has in common: prompts come in, each gets exactly one final answer, in order."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from minikv.config import check_context, whole_number
+from minikv.errors import ConfigError, EngineFailed, MinikvError, Rejected, RequestAborted
+from minikv.models.adapter import BoundModel, Prompt
+from minikv.node import Node
+from minikv.sampling import SamplingParams
+from minikv.scheduling.request import Completion, FinishReason, Request
+from minikv.trace import Admit, Finish, Refuse, Trace
+
+
+class Frontend(ABC):
+    """The caller's side of an engine or a cluster.
+
+    Args:
+        model: what answers.
+        trace: where events go.
+        name: of this server, for events.
+    """
+
+    def __init__(self, model: BoundModel, trace: Trace, name: str) -> None:
+        if not isinstance(model, BoundModel):
+            raise ConfigError(f"the model must come from minikv.load_model, not be a {type(model).__name__}")
+        self.model = model
+        self.trace = trace
+        self.name = name
+        self.requests: dict[int, Request] = {}  # submitted, answer not yet fetched
+        self._next_number = 0
+        self._failure: EngineFailed | None = None
+
+    @abstractmethod
+    def step(self) -> None:
+        """Do one step of work for everybody who runs."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Verify the invariants; raises `BrokenRule` naming the first one that does not hold."""
+
+    @abstractmethod
+    def _door(self, request: Request) -> None:
+        """Raise `Rejected`, or return and let the request in."""
+
+    @abstractmethod
+    def _enqueue(self, request: Request) -> None:
+        """Take in a request that the door let through."""
+
+    @abstractmethod
+    def _drop(self, request: Request) -> None:
+        """Forget a request everywhere and take its pages back."""
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        tenant: str | Sequence[str] = "anonymous",
+    ) -> list[Completion]:
+        """Answer some prompts together.
+
+        Args:
+            prompts: each a text, a list of chat messages or a list of token ids.
+            params: for all of them, or one for each; `SamplingParams()` if not given.
+            tenant: whose they are; one name, or one for each.
+
+        Returns:
+            One completion a prompt, in order. A prompt that cannot be served has its `error` there and does not
+            disturb the others.
+
+        Raises:
+            ConfigError: if the arguments themselves do not fit together.
+        """
+        if isinstance(prompts, str) or not isinstance(prompts, Sequence):
+            raise ConfigError("generate takes a list of prompts; for a single one write [prompt]")
+        if prompts and isinstance(prompts[0], (int, dict)):
+            raise ConfigError("generate takes a list of prompts; for a single one write [prompt]")
+        if params is None:
+            params = SamplingParams()
+        each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
+        tenants = [tenant] * len(prompts) if isinstance(tenant, str) else list(tenant)
+        if not len(prompts) == len(each) == len(tenants):
+            raise ConfigError(
+                f"{len(prompts)} prompts, {len(each)} sampling parameters and {len(tenants)} tenants do not match"
+            )
+        numbers = [self.submit(*one) for one in zip(prompts, each, tenants, strict=True)]
+        while any(not self.requests[number].finished for number in numbers):
+            self.step()
+        return [self.result(number) for number in numbers]
+
+    def submit(
+        self, prompt: Prompt, params: SamplingParams | None = None, tenant: str = "anonymous"
+    ) -> int:
+        """Hand in one prompt and return its number; `step` does the work, `result` has the answer.
+
+        A prompt that is refused gets a number too: its answer is there at once.
+        """
+        params = params or SamplingParams()
+        if not isinstance(params, SamplingParams):
+            raise ConfigError(f"params must be SamplingParams, not {type(params).__name__}")
+        number, self._next_number = self._next_number, self._next_number + 1
+        request = Request(number, (), params, tenant)
+        try:
+            request = Request(number, self.model.encode(prompt), params, tenant)
+            if self._failure:
+                raise self._failure
+            self._door(request)
+        except Rejected as refusal:
+            self._refuse(request, refusal)
+        except EngineFailed as failure:
+            self._finish(request, "error", failure)
+        else:
+            admit = Admit(self.trace.step, self.name, number, tenant, request.prompt_tokens, params.max_tokens)
+            self.trace.add(admit)
+            self._enqueue(request)
+        self.requests[number] = request
+        return number
+
+    def result(self, number: int) -> Completion:
+        """Fetch the final answer of a request, once.
+
+        Raises:
+            KeyError: if there is no such request or its answer was fetched.
+            ConfigError: if it is not finished yet.
+        """
+        request = self.requests[number]
+        if request.finish_reason is None:
+            raise ConfigError(f"request {number} is not finished; call step() until it is")
+        del self.requests[number]
+        return Completion(
+            request_id=number,
+            tenant=request.tenant,
+            prompt_tokens=request.prompt_tokens,
+            token_ids=tuple(request.output_ids),
+            text=self.model.decode(request.output_ids),
+            finish_reason=request.finish_reason,
+            error=request.error,
+        )
+
+    def abort(self, number: int) -> None:
+        """End a request now; its pages are back when this returns. Nothing happens if it is finished already.
+
+        Raises:
+            KeyError: if there is no such request or its answer was fetched.
+        """
+        request = self.requests[number]
+        if not request.finished:
+            self._finish(request, "abort", RequestAborted(f"request {number} was aborted by its caller"))
+
+    def _refuse(self, request: Request, refusal: Rejected) -> None:
+        request.finish("rejected", refusal)
+        self.trace.add(
+            Refuse(
+                self.trace.step, self.name, request.number, request.tenant, request.prompt_tokens,
+                refusal.status, str(refusal),
+            )  # fmt: skip
+        )
+
+    def _finish(
+        self, request: Request, reason: FinishReason | None = None, error: MinikvError | None = None
+    ) -> None:
+        """Give the final answer (unless the last token has), and take back everything that the request holds."""
+        if reason is not None:
+            request.finish(reason, error)
+        self._drop(request)
+        status = 200 if request.error is None else int(getattr(request.error, "status", 500))
+        self.trace.add(
+            Finish(
+                self.trace.step, self.name, request.number, str(request.finish_reason), status,
+                len(request.output_ids),
+            )  # fmt: skip
+        )
+
+    def _run(self, node: Node) -> list[Request]:
+        """One step of a node; finished requests get their answer. Returns those that go on."""
+        try:
+            stepped = node.step()
+        except Exception as error:
+            self._fail(node.in_step or [*node.scheduler.running, *list(node.scheduler.waiting)[:1]], error)
+            return []
+        for request in stepped:
+            if request.finished:
+                self._finish(request)
+        return [request for request in stepped if not request.finished]
+
+    def _fail(self, requests: Sequence[Request], error: Exception) -> None:
+        """A step broke: its requests say so to their callers. If the pools are whole, the others go on."""
+        failure = error if isinstance(error, MinikvError) else EngineFailed(f"{type(error).__name__}: {error}")
+        try:
+            for request in requests:
+                self._finish(request, "error", failure)
+            self.check()
+        except Exception as broken:
+            self._failure = EngineFailed(f"the engine stopped, because {broken} (first error: {error})")
+            for request in self.requests.values():
+                if not request.finished:
+                    request.finish("error", self._failure)
+
+
+def choose_context(
+    model: BoundModel, context_length: int | None, pool_tokens: int, *, node: str, allow_above_pool: bool
+) -> int:
+    """The context that a server offers.
+
+    Args:
+        context_length: what the configuration says; None takes the most that model and pool allow.
+        pool_tokens: tokens that the smallest pool holds.
+
+    Raises:
+        ConfigError: if it is more than the model was built for, or more than the smallest pool holds and this
+            was not allowed.
+    """
+    if context_length is None:
+        return min(model.max_positions or pool_tokens, pool_tokens)
+    whole_number("context_length", context_length, least=2)
+    if model.max_positions is not None and context_length > model.max_positions:
+        raise ConfigError(
+            f"context_length={context_length} is more than the {model.max_positions} positions that {model.name} "
+            "was built for"
+        )
+    check_context(context_length, pool_tokens, node=node, allow_context_above_pool=allow_above_pool)
+    return context_length

@@ -1,0 +1,355 @@
+"""All pages of one node: who holds which, and the tensors themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from minikv.errors import BrokenRule, ConfigError, OutOfPages, StaleWrite
+from minikv.memory.ledger import NOBODY, Ledger, SlotRecords
+from minikv.memory.page_table import PageTable
+from minikv.models.geometry import KVGeometry
+from minikv.config import whole_number
+from minikv.trace import Allocate, Free, Read, Trace, Write
+
+
+class PageAllocator(Protocol):
+    """Decides which free page is lent next. Built as `Allocator(num_pages)`; all pages are free at first."""
+
+    def allocate(self, n: int) -> Sequence[int]:
+        """Lend `n` different free pages; raise and lend none if fewer are free."""
+
+    def free(self, pages: Sequence[int]) -> None:
+        """Take pages back."""
+
+
+class FreeList:
+    """Last in, first out, so that warm pages are used again first; O(1) a page.
+
+    A table that is given back comes out again in the same order: its first page is lent next.
+    """
+
+    def __init__(self, num_pages: int) -> None:
+        self._stack = list(range(num_pages - 1, -1, -1))
+
+    def allocate(self, n: int) -> list[int]:
+        """Lend `n` pages.
+
+        Raises:
+            OutOfPages: if fewer are free; none is lent then.
+        """
+        if n > len(self._stack):
+            raise OutOfPages(f"{n} pages were asked for and {len(self._stack)} are free")
+        return [self._stack.pop() for _ in range(n)]
+
+    def free(self, pages: Sequence[int]) -> None:
+        """Take pages back, so that `pages[0]` is lent next."""
+        self._stack.extend(reversed(pages))
+
+
+class PagePool:
+    """The pages of one node, with their owners and their contents.
+
+    Args:
+        geometry: what one token's keys and values look like in each layer.
+        num_pages, page_size: how many pages, and how many token slots each has.
+        dtype, device: of the stored keys and values.
+        node: name of the node, for messages and events.
+        allocator: builds the part that chooses pages; `FreeList` if not given.
+        ledger: builds the shadow record from (num_slots, page_size); None keeps none.
+        trace: where events go.
+
+    Attributes:
+        keys, values: one tensor a layer, [num_pages, page_size, kv_heads, key width or value width].
+        owner: int64 [num_pages], NOBODY where the page is free.
+        generation: int64 [num_pages], how many times the page has been lent.
+        tables: page tables by request number.
+
+    Raises:
+        ConfigError: for a page size or a number of pages that cannot work.
+    """
+
+    def __init__(
+        self,
+        geometry: KVGeometry,
+        num_pages: int,
+        page_size: int,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        node: str = "engine",
+        allocator: Callable[[int], PageAllocator] = FreeList,
+        ledger: Callable[[int, int], Ledger] | None = Ledger,
+        trace: Trace | None = None,
+    ) -> None:
+        self.num_pages = whole_number("num_pages", num_pages, least=1)
+        self.page_size = whole_number("page_size", page_size, least=1)
+        self.geometry = geometry
+        self.node = node
+        self.trace = trace if trace is not None else Trace(enabled=False)
+        self.allocator = allocator(num_pages)
+        self.ledger = ledger(self.num_slots, page_size) if ledger else None
+        self.owner = np.full(num_pages, NOBODY, dtype=np.int64)
+        self.generation = np.zeros(num_pages, dtype=np.int64)
+        self.tables: dict[int, PageTable] = {}
+        self._num_lent = 0
+        try:
+            self.keys = [self._zeros(layer.kv_heads, layer.key_dim, dtype, device) for layer in geometry.layers]
+            self.values = [
+                self._zeros(layer.kv_heads, layer.value_dim, dtype, device) for layer in geometry.layers
+            ]
+        except RuntimeError as error:
+            size = geometry.bytes_per_token(dtype) * self.num_slots / 2**30
+            raise ConfigError(
+                f"a pool of {num_pages} pages of {page_size} tokens needs {size:.1f} GiB, which this machine "
+                "does not give; choose fewer pages"
+            ) from error
+
+    def _zeros(self, heads: int, width: int, dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
+        return torch.zeros(self.num_pages, self.page_size, heads, width, dtype=dtype, device=device)
+
+    @property
+    def num_slots(self) -> int:
+        """Token slots in all pages."""
+        return self.num_pages * self.page_size
+
+    @property
+    def num_free(self) -> int:
+        """Pages that nobody holds."""
+        return self.num_pages - self._num_lent
+
+    def lend(self, owner: int, num_pages: int) -> PageTable:
+        """Open a page table for a request and lend it its first pages. Contents are left as they are.
+
+        Raises:
+            OutOfPages: if fewer pages are free; nothing is lent then.
+            BrokenRule: if the request has a table already, or the allocator hands out a page wrongly.
+        """
+        if owner in self.tables:
+            raise BrokenRule("one page table per request and node", f"request {owner} has one on {self.node}")
+        table = PageTable(owner, self.page_size)
+        self.extend(table, num_pages)
+        self.tables[owner] = table
+        return table
+
+    def extend(self, table: PageTable, num_pages: int) -> None:
+        """Lend a table `num_pages` more pages. Raises as `lend` does."""
+        if num_pages > self.num_free:
+            raise OutOfPages(f"{num_pages} pages were asked for and {self.num_free} are free on {self.node}")
+        pages = list(self.allocator.allocate(num_pages)) if num_pages else []
+        self._check_grant(pages, num_pages)
+        for page in pages:
+            self.owner[page] = table.owner
+            self.generation[page] += 1
+            table.pages.append(page)
+            table.generations.append(int(self.generation[page]))
+            if self.trace.enabled:
+                event = Allocate(self.trace.step, self.node, page, table.owner, table.generations[-1])
+                self.trace.add(event)
+        self._num_lent += len(pages)
+
+    def _check_grant(self, pages: list[int], wanted: int) -> None:
+        rule = "an allocator lends as many free pages as it was asked for, each once"
+        if len(pages) != wanted:
+            raise BrokenRule(rule, f"{wanted} pages were asked for and {len(pages)} handed out: {pages[:9]}")
+        for page in pages:
+            if isinstance(page, bool) or not isinstance(page, int) or not 0 <= page < self.num_pages:
+                raise BrokenRule(rule, f"{page!r} is no page of this pool (0 to {self.num_pages - 1})")
+            if self.owner[page] != NOBODY:
+                raise BrokenRule(rule, f"page {page} was handed out, but request {self.owner[page]} holds it")
+        if len(set(pages)) != len(pages):
+            raise BrokenRule(rule, f"a page was handed out twice in one grant: {pages[:9]}")
+
+    def free(self, table: PageTable) -> None:
+        """Take all pages of a table back. The contents stay; overwriting them is the next holder's job.
+
+        Raises:
+            BrokenRule: if the table was given back before, or its pages are not (or no longer) its own.
+        """
+        if self.tables.get(table.owner) is not table:
+            raise BrokenRule("a page is freed once", f"request {table.owner} holds no such table on {self.node}")
+        self._check_held(table, BrokenRule)
+        del self.tables[table.owner]
+        for page, generation in zip(table.pages, table.generations, strict=True):
+            self.owner[page] = NOBODY
+            if self.trace.enabled:
+                self.trace.add(Free(self.trace.step, self.node, page, table.owner, generation))
+        self._num_lent -= len(table.pages)
+        self.allocator.free(list(table.pages))
+
+    def _check_held(self, table: PageTable, error: type[StaleWrite] | type[BrokenRule]) -> None:
+        pages = np.asarray(table.pages, dtype=np.int64)
+        lost = (self.owner[pages] != table.owner) | (self.generation[pages] != np.asarray(table.generations))
+        if lost.any():
+            page = int(pages[lost][0])
+            detail = (
+                f"page {page} on {self.node} is in generation {self.generation[page]} and held by "
+                f"{self.owner[page]}; the table of request {table.owner} is out of date"
+            )
+            raise StaleWrite(detail) if error is StaleWrite else BrokenRule("a page has one holder", detail)
+
+    def begin_write(self, table: PageTable, start: int, stop: int) -> np.ndarray:
+        """Announce that positions [start, stop) are written in this step. Returns their slots, int64.
+
+        Raises:
+            StaleWrite: if the table's pages are not its own any more.
+            BrokenRule: if the write leaves a gap behind `written` or goes past the pages held.
+        """
+        if start > table.written:
+            raise BrokenRule(
+                "positions are written in order",
+                f"request {table.owner} wrote {table.written} positions and now starts at {start}",
+            )
+        slots = table.slots(start, stop)
+        self._check_held(table, StaleWrite)
+        if self.ledger:
+            self.ledger.record_write(table, start, stop)
+        table.written = max(table.written, stop)
+        if self.trace.enabled:
+            self._trace_write(table, start, stop)
+        return slots
+
+    def begin_read(self, table: PageTable) -> np.ndarray:
+        """Announce that the owner reads all its written positions. Returns their slots, int64 [written].
+
+        Raises:
+            StaleRead: if the ledger is on and a slot does not hold what the owner wrote there.
+        """
+        stale = self.ledger.check_read(table, table.written) if self.ledger else ()
+        if self.trace.enabled:
+            self._trace_read(table, clean=len(stale) == 0)
+        return table.slots(0, table.written)
+
+    def store(self, layer: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        """Put keys and values of one layer into slots.
+
+        Args:
+            layer: layer number.
+            slots: int64 [tokens], from `begin_write`.
+            key, value: [tokens, kv_heads, width].
+        """
+        self.keys[layer].flatten(0, 1).index_copy_(0, slots, key.to(self.keys[layer].dtype))
+        self.values[layer].flatten(0, 1).index_copy_(0, slots, value.to(self.values[layer].dtype))
+
+    def export_pages(
+        self, table: PageTable
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor], SlotRecords | None]:
+        """Copy out the pages that hold a table's written positions.
+
+        Returns:
+            Keys and values, one tensor a layer, [pages, page_size, kv_heads, width], and what the ledger knows
+            about their slots. Pages are copied whole: slots past `written` come along as they are.
+        """
+        self._check_held(table, BrokenRule)
+        count = -(-table.written // self.page_size)
+        pages = torch.tensor(table.pages[:count])
+        keys = [tensor[pages.to(tensor.device)] for tensor in self.keys]
+        values = [tensor[pages.to(tensor.device)] for tensor in self.values]
+        return keys, values, self.ledger.records(table, count) if self.ledger else None
+
+    def import_pages(
+        self,
+        table: PageTable,
+        keys: Sequence[torch.Tensor],
+        values: Sequence[torch.Tensor],
+        records: SlotRecords | None,
+        written: int,
+    ) -> None:
+        """Copy pages into the first pages of a table and declare positions [0, written) readable.
+
+        Args:
+            keys, values, records: from `export_pages` of another pool with the same page size.
+            written: positions that the pages really hold.
+
+        Raises:
+            StaleWrite: if the table's pages are not its own any more.
+        """
+        self._check_held(table, StaleWrite)
+        count = keys[0].shape[0]
+        pages = torch.tensor(table.pages[:count])
+        for own, new in zip((*self.keys, *self.values), (*keys, *values), strict=True):
+            own[pages.to(own.device)] = new.to(own)
+        table.written = written
+        if self.ledger and records:
+            self.ledger.adopt(table, records)
+        elif self.ledger:
+            self.ledger.record_write(table, 0, written)
+        if self.trace.enabled:
+            self._trace_import(table, count, records)
+
+    def fill_unwritten(self, value: float) -> None:
+        """Overwrite every slot that nobody may read: free pages, and lent slots past `written`.
+
+        With NaN this is the poison test: not one bit of any answer may change.
+        """
+        unwritten = torch.ones(self.num_slots, dtype=torch.bool)
+        for table in self.tables.values():
+            unwritten[torch.from_numpy(table.slots(0, table.written))] = False
+        for tensor in (*self.keys, *self.values):
+            tensor.flatten(0, 1)[unwritten.to(tensor.device)] = value
+
+    def check(self) -> None:
+        """Verify the pool's invariants.
+
+        Raises:
+            BrokenRule: naming the first rule that does not hold.
+        """
+        lent = [page for table in self.tables.values() for page in table.pages]
+        if len(set(lent)) != len(lent):
+            raise BrokenRule("a page has one holder", f"a page stands in two tables on {self.node}")
+        if len(lent) + self.num_free != self.num_pages or int((self.owner != NOBODY).sum()) != len(lent):
+            raise BrokenRule(
+                "free + lent == total", f"{self.num_free} + {len(lent)} != {self.num_pages} on {self.node}"
+            )
+        for table in self.tables.values():
+            self._check_held(table, BrokenRule)
+            if table.written > table.allocated:
+                raise BrokenRule(
+                    "allocated >= written",
+                    f"request {table.owner} wrote {table.written} of {table.allocated} slots",
+                )
+
+    def _trace_write(self, table: PageTable, start: int, stop: int) -> None:
+        size = self.page_size
+        for index in range(start // size, -(-stop // size)):
+            first, last = max(start - index * size, 0), min(stop - index * size, size)
+            event = Write(
+                self.trace.step, self.node, table.pages[index], table.owner, table.generations[index],
+                table.owner, first, last,
+            )  # fmt: skip
+            self.trace.add(event)
+
+    def _trace_import(self, table: PageTable, count: int, records: SlotRecords | None) -> None:
+        size = self.page_size
+        writer = np.full(count * size, table.owner) if records is None else records.writer
+        for index in range(count):
+            inside = writer[index * size : (index + 1) * size]
+            edges = [0, *(np.flatnonzero(np.diff(inside)) + 1).tolist(), size]
+            for first, last in zip(edges, edges[1:], strict=False):
+                event = Write(
+                    self.trace.step, self.node, table.pages[index], table.owner, table.generations[index],
+                    int(inside[first]), first, last,
+                )  # fmt: skip
+                self.trace.add(event)
+
+    def _trace_read(self, table: PageTable, *, clean: bool) -> None:
+        size = self.page_size
+        for index in range(-(-table.written // size)):
+            slots = min(table.written - index * size, size)
+            own = ((table.owner, slots),)
+            writers = own if clean else self._writers(table.pages[index], slots)
+            event = Read(
+                self.trace.step, self.node, table.pages[index], table.owner, table.generations[index],
+                slots, writers,
+            )  # fmt: skip
+            self.trace.add(event)
+
+    def _writers(self, page: int, slots: int) -> tuple[tuple[int, int], ...]:
+        if self.ledger is None:
+            return ()
+        written = self.ledger.writer[page * self.page_size : page * self.page_size + slots]
+        numbers, counts = np.unique(written, return_counts=True)
+        return tuple((int(number), int(count)) for number, count in zip(numbers, counts, strict=True))

@@ -1,0 +1,1 @@
+"""From a name to a bound Hugging Face model."""

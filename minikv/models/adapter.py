@@ -1,0 +1,294 @@
+"""A Hugging Face model bound to paged attention. The only file that touches the attention interface.
+
+The model's own code runs unchanged. For the length of one forward pass its attention function is ours, which
+writes the step's keys and values to their slots and reads back through the page tables. No `Cache` object is
+involved; the step's metadata travels as a keyword argument, so two nodes can share one model.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, PreTrainedTokenizerBase
+
+from minikv.errors import InvalidPrompt, UnsupportedModel
+from minikv.models.geometry import KVGeometry, LayerGeometry
+
+NAME = "minikv"
+
+Prompt = str | Sequence[int] | Sequence[dict[str, str]]
+
+
+class StepAttention(Protocol):
+    """What a forward pass carries to each layer's attention, as the keyword argument `meta`."""
+
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *,
+        scaling: float,
+        window: int | None,
+        softcap: float | None,
+        sinks: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Store this step's keys and values, attend, and return [tokens, query heads, value width].
+
+        Args:
+            layer: layer number.
+            query: [tokens, query heads, key width], position already applied.
+            key, value: [tokens, kv heads, width], position already applied to keys.
+            scaling: factor on the scores.
+            window: positions that a token sees, itself included; None for all.
+            softcap: scores become softcap * tanh(score / softcap); None for none.
+            sinks: [query heads], one extra logit a head in the softmax that carries no value; None for none.
+        """
+
+
+def paged_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    *,
+    meta: StepAttention | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    **_unused: Any,
+) -> tuple[torch.Tensor, None]:
+    """The function behind `attn_implementation="minikv"`; query, key and value are [1, heads, tokens, width]."""
+    if meta is None:
+        raise UnsupportedModel(
+            f"{type(module).__name__} does not pass keyword arguments on to its attention function"
+        )
+    layer: int = module.layer_idx  # type: ignore[assignment]
+    output = meta.attend(
+        layer,
+        query[0].transpose(0, 1),
+        key[0].transpose(0, 1),
+        value[0].transpose(0, 1),
+        scaling=scaling if scaling is not None else query.shape[-1] ** -0.5,
+        window=sliding_window,
+        softcap=softcap,
+        sinks=s_aux,
+    )
+    return output.unsqueeze(0), None
+
+
+AttentionInterface.register(NAME, paged_attention)
+AttentionMaskInterface.register(NAME, lambda *_args, **_kwargs: None)
+
+
+class BoundModel:
+    """A causal language model and its tokenizer, ready for an engine.
+
+    Attributes:
+        hf: the Hugging Face model; outside of a step it is untouched and can be used as usual.
+        tokenizer: its tokenizer, or None (then prompts are lists of ids, and answers have no text).
+        name: what it was loaded as.
+        geometry: the shape of its KV cache.
+        vocabulary: rows of the embedding; ids are 0 to `vocabulary - 1`.
+        max_positions: the longest context that the model was built for; None if it has no limit.
+        eos_ids: tokens that end an answer.
+    """
+
+    def __init__(
+        self, hf: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None, *, name: str | None = None
+    ) -> None:
+        self.hf = hf.eval()
+        self.tokenizer = tokenizer
+        self.name = name or type(hf).__name__
+        self._lock = threading.RLock()
+        _refuse_by_config(hf)
+        text: Any = hf.config.get_text_config(decoder=True)
+        self.geometry = KVGeometry.from_config(hf.config)
+        self.vocabulary = int(hf.get_input_embeddings().weight.shape[0])
+        self.max_positions: int | None = getattr(text, "max_position_embeddings", None)
+        self.eos_ids = _eos_ids(hf, tokenizer)
+        self._refuse_by_trial()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights."""
+        return self.hf.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.hf.device
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        position_ids: torch.Tensor,
+        last: torch.Tensor,
+        meta: StepAttention,
+    ) -> torch.Tensor:
+        """One pass over a packed batch.
+
+        Args:
+            input_ids, position_ids: int64 [tokens], the requests one after the other, without padding.
+            last: int64 [n], the tokens whose logits are wanted.
+            meta: told to every layer's attention.
+
+        Returns:
+            Logits, [n, vocabulary].
+        """
+        with torch.inference_mode(), self._paged():
+            output = self.hf(
+                input_ids=input_ids.unsqueeze(0),
+                position_ids=position_ids.unsqueeze(0),
+                use_cache=False,
+                logits_to_keep=last,
+                meta=meta,
+            )
+        logits: torch.Tensor = output.logits[0]
+        return logits
+
+    @contextmanager
+    def _paged(self) -> Iterator[None]:
+        # Switched for one pass only, so that `hf.generate` stays what its owner expects.
+        config: Any = self.hf.config
+        with self._lock:
+            before = config._attn_implementation
+            config._attn_implementation = NAME
+            try:
+                yield
+            finally:
+                config._attn_implementation = before
+
+    def encode(self, prompt: Prompt) -> tuple[int, ...]:
+        """Turn a prompt into token ids.
+
+        Args:
+            prompt: text, chat messages (dicts with "role" and "content"), or token ids.
+
+        Raises:
+            InvalidPrompt: if it is empty, of another type, or has ids outside the vocabulary.
+        """
+        if isinstance(prompt, str):
+            ids = self._need_tokenizer()(prompt)["input_ids"]
+        elif _is_chat(prompt):
+            ids = self._encode_chat(prompt)  # type: ignore[arg-type]
+        else:
+            ids = _as_ids(prompt)
+        if len(ids) == 0:
+            raise InvalidPrompt("the prompt is empty; give at least one token", requested=0)
+        bad = [i for i in ids if not 0 <= i < self.vocabulary]
+        if bad:
+            raise InvalidPrompt(
+                f"token id {bad[0]} is outside the vocabulary of {self.name} (0 to {self.vocabulary - 1})",
+                limit=self.vocabulary - 1,
+                requested=bad[0],
+            )
+        return tuple(ids)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of some tokens, without special ones; empty if there is no tokenizer."""
+        if self.tokenizer is None:
+            return ""
+        return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
+
+    def _encode_chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        tokenizer = self._need_tokenizer()
+        try:
+            text = tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+        except Exception as error:  # jinja's and the tokenizer's errors have no common base
+            raise InvalidPrompt(f"the chat messages do not fit {self.name}'s template: {error}") from error
+        return list(tokenizer(str(text), add_special_tokens=False)["input_ids"])
+
+    def _need_tokenizer(self) -> PreTrainedTokenizerBase:
+        if self.tokenizer is None:
+            raise InvalidPrompt(f"{self.name} has no tokenizer; give the prompt as a list of token ids")
+        return self.tokenizer
+
+    def _refuse_by_trial(self) -> None:
+        """Run two tokens and see that every layer calls us, with the metadata and the expected shapes."""
+        trial = _Trial()
+        ids = torch.zeros(2, dtype=torch.long, device=self.device)
+        try:
+            self.forward(ids, torch.arange(2, device=self.device), ids[:1], trial)
+        except UnsupportedModel as error:
+            raise UnsupportedModel(f"{type(self.hf).__name__} cannot be served: {error}") from error
+        except TypeError as error:
+            raise UnsupportedModel(
+                f"{type(self.hf).__name__} cannot be served: it does not take what a step passes ({error})"
+            ) from error
+        seen = tuple(trial.layers[i] for i in sorted(trial.layers))
+        stated = tuple((g.kv_heads, g.key_dim, g.value_dim) for g in self.geometry.layers)
+        if sorted(trial.layers) != list(range(len(stated))):
+            raise UnsupportedModel(
+                f"{type(self.hf).__name__} cannot be served: only {len(seen)} of its {len(stated)} layers use "
+                "the attention interface, so the others would forget what they read"
+            )
+        if seen != stated:
+            self.geometry = KVGeometry(tuple(LayerGeometry(*shape) for shape in seen))
+
+
+class _Trial:
+    """Stands in for a step: notes each layer's shapes and returns zeros."""
+
+    def __init__(self) -> None:
+        self.layers: dict[int, tuple[int, int, int]] = {}
+
+    def attend(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **_options: Any
+    ) -> torch.Tensor:
+        self.layers[layer] = (key.shape[1], key.shape[2], value.shape[2])
+        return query.new_zeros(query.shape[0], query.shape[1], value.shape[2])
+
+
+def _refuse_by_config(hf: PreTrainedModel) -> None:
+    name = type(hf).__name__
+    config: Any = hf.config
+    if not isinstance(hf, PreTrainedModel) or not hf.can_generate() or config.is_encoder_decoder:
+        raise UnsupportedModel(f"{name} cannot be served: it is not a decoder-only language model")
+    if not getattr(hf, "_supports_attention_backend", False):
+        raise UnsupportedModel(
+            f"{name} cannot be served: it bypasses the attention interface of transformers, so its keys and "
+            "values would never reach the pages"
+        )
+    rope = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
+    kinds = [rope, *(value for value in rope.values() if isinstance(value, dict))]
+    for kind in (entry.get("rope_type") for entry in kinds):
+        if kind in ("dynamic", "longrope"):
+            raise UnsupportedModel(
+                f"{name} cannot be served: rope_type {kind!r} changes old positions when a longer request is "
+                "in the same step, so an answer would depend on its neighbours"
+            )
+
+
+def _eos_ids(hf: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> frozenset[int]:
+    generation = getattr(hf, "generation_config", None)
+    for source in (generation, hf.config, tokenizer):
+        ids = getattr(source, "eos_token_id", None)
+        if ids is not None:
+            return frozenset(ids if isinstance(ids, (list, tuple)) else [ids])
+    return frozenset()
+
+
+def _is_chat(prompt: object) -> bool:
+    return isinstance(prompt, (list, tuple)) and len(prompt) > 0 and isinstance(prompt[0], dict)
+
+
+def _as_ids(prompt: object) -> list[int]:
+    if hasattr(prompt, "tolist"):  # a tensor or an array
+        prompt = prompt.tolist()
+    if not isinstance(prompt, (list, tuple)):
+        raise InvalidPrompt(
+            f"a prompt is text, a list of chat messages or a list of token ids, not {type(prompt).__name__}"
+        )
+    for token in prompt:
+        if isinstance(token, bool) or not isinstance(token, int):
+            raise InvalidPrompt(f"token ids are whole numbers, not {token!r}")
+    return list(prompt)
