@@ -1,0 +1,86 @@
+"""The learner's folder, `my_minikv/`: where it is, and the notes that are kept in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+FOLDER = "my_minikv"
+NOTES = "notes.json"
+
+
+def home() -> Path:
+    """The learner's folder. It need not exist yet.
+
+    In this order: the environment variable MINIKV_HOME; the nearest `my_minikv/` from the working
+    directory upwards; beside the nearest `notebooks/` folder; in the working directory. Where the
+    last two cannot be written to (a read-only checkout), `my_minikv/` in the user's home directory.
+    """
+    named = os.environ.get("MINIKV_HOME")
+    if named:
+        return Path(named).expanduser()
+    here = Path.cwd()
+    upwards = [here, *here.parents]
+    for folder in upwards:
+        if (folder / FOLDER).is_dir():
+            return folder / FOLDER
+    beside = next((folder for folder in upwards if (folder / "notebooks").is_dir()), here)
+    return (beside if os.access(beside, os.W_OK) else Path.home()) / FOLDER
+
+
+def read_notes() -> dict[str, Any]:
+    """What was noted so far; empty when there is nothing. A broken file is put aside, and said so."""
+    path = home() / NOTES
+    try:
+        notes = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        print(f"Your notes cannot be read ({error.strerror}).")
+        return {}
+    except ValueError:
+        notes = None
+    if isinstance(notes, dict):
+        return notes
+    aside = path.with_suffix(".broken.json")
+    try:
+        path.replace(aside)
+    except OSError:
+        return {}
+    print(f"{FOLDER}/{NOTES} could not be understood. It is now {aside.name}; new notes start empty.")
+    return {}
+
+
+def note(section: str, key: str, value: object) -> None:
+    """Keep `value` (anything JSON can hold) under `section` and `key`. Never raises: says so instead."""
+    notes = read_notes()
+    part = notes.get(section)
+    notes[section] = {**(part if isinstance(part, dict) else {}), key: value}
+    try:
+        write_text(home() / NOTES, json.dumps(notes, indent=1, ensure_ascii=False) + "\n")
+    except OSError as error:
+        print(
+            f"This could not be kept in {FOLDER}/ ({error.strerror}). Set MINIKV_HOME to a folder of yours."
+        )
+
+
+def noted(section: str, key: str) -> Any:
+    """What `note` kept under `section` and `key`, or None."""
+    part = read_notes().get(section)
+    return part.get(key) if isinstance(part, dict) else None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole file or nothing: two notebooks may write at the same time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,108 @@
+"""The learner's parts: what a check said `[ok]` to is kept in `my_minikv/` for every later notebook."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from minikv.course.declare import Exercise, chapter_of
+from minikv.course.guard import guarded
+from minikv.course.home import FOLDER, home, write_text
+from minikv.course.source import PART_MODULE, CannotKeep, is_definition, standalone_source
+
+_FIRST_LINE = re.compile(r"# (ex-\d+\.\d+) (\w+)\b")
+_LOADING = 10.0  # seconds that a kept file may take to load
+
+
+def keep(exercise: Exercise, thing: Any) -> str | None:
+    """Keep a right answer. Returns the line to print, or None for answers that are plain values.
+
+    Only what works on its own is kept: the file is loaded afresh and judged once more before.
+    """
+    if not is_definition(thing):
+        return None
+    try:
+        source = standalone_source(thing)
+    except CannotKeep as reason:
+        return f"Not kept in {FOLDER}/: {reason}"
+    trial = guarded(lambda: exercise.judge(_loaded(exercise.id, source, thing.__name__)), exercise.seconds)
+    if isinstance(trial.error, NameError):
+        return f"Not kept in {FOLDER}/: on its own it misses {trial.error.name}. Define it in a cell."
+    if trial.error is not None:
+        return f"Not kept in {FOLDER}/: on its own it raises {_said(trial.error)}."
+    if trial.value is None or not trial.value.right:
+        return f"Not kept in {FOLDER}/: it works here, but not on its own. Restart the kernel and try."
+    try:
+        save_part(exercise.id, source, thing.__name__)
+    except OSError as error:
+        return f"Not kept in {FOLDER}/: {error.strerror}. Set MINIKV_HOME to a folder of yours."
+    return f"Kept in {FOLDER}/{part_file(exercise.id).name}."
+
+
+def save_part(exercise_id: str, source: str, name: str) -> Path:
+    """Write `source`, which defines `name`, as the learner's part for this exercise."""
+    path = part_file(exercise_id)
+    write_text(path, f"# {exercise_id} {name}: yours, kept when its check said [ok]\n{source}")
+    return path
+
+
+def part_file(exercise_id: str) -> Path:
+    """The file that the part for this exercise is kept in: "ex-3.2" is `my_minikv/ex_3_2.py`."""
+    return home() / f"{_module_stem(exercise_id)}.py"
+
+
+def kept_parts() -> list[str]:
+    """The ids of the exercises whose parts are kept, in order."""
+    found = [_FIRST_LINE.match(path.read_text(encoding="utf-8")) for path in home().glob("ex_*.py")]
+    ids = [match[1] for match in found if match]
+    return sorted(ids, key=lambda one: [int(number) for number in re.findall(r"\d+", one)])
+
+
+def learner_or_reference(exercise_id: str) -> Any:
+    """The learner's part for this exercise if there is one that loads, else the reference. Says which."""
+    path = part_file(exercise_id)
+    shown = f"{FOLDER}/{path.name}"
+    if not path.exists():
+        print(f"{exercise_id}: using the reference (nothing of yours is kept yet)")
+        return _reference(exercise_id)
+    attempt = guarded(lambda: _from_file(exercise_id, path), _LOADING)
+    if attempt.error is None:
+        print(f"{exercise_id}: using yours ({shown})")
+        return attempt.value
+    print(f"{exercise_id}: using the reference, because {shown} does not load: {_said(attempt.error)}")
+    return _reference(exercise_id)
+
+
+def _from_file(exercise_id: str, path: Path) -> Any:
+    source = path.read_text(encoding="utf-8")
+    first = _FIRST_LINE.match(source)
+    if not first or first[1] != exercise_id:
+        raise ValueError(f"its first line does not say `# {exercise_id} NAME`")
+    return _loaded(exercise_id, source, first[2], str(path))
+
+
+def _loaded(exercise_id: str, source: str, name: str, filename: str = "<your part>") -> Any:
+    """Run `source` in a module of its own and return what it defines as `name`."""
+    module = ModuleType(PART_MODULE + _module_stem(exercise_id))
+    sys.modules[module.__name__] = module  # dataclasses and pickle look their module up
+    exec(compile(source, filename, "exec", dont_inherit=True), vars(module))
+    return getattr(module, name)
+
+
+def _reference(exercise_id: str) -> Any:
+    answers = getattr(chapter_of(exercise_id), "REFERENCE", {})
+    if exercise_id not in answers:
+        raise LookupError(f"There is no exercise {exercise_id!r} with a reference answer.")
+    return answers[exercise_id]
+
+
+def _module_stem(exercise_id: str) -> str:
+    return re.sub(r"\W", "_", exercise_id)
+
+
+def _said(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
