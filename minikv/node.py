@@ -70,7 +70,7 @@ class Node:
     @property
     def capacity(self) -> NodeCapacity:
         """What the door must know about this node."""
-        return NodeCapacity(self.name, self.pool.num_slots, self.scheduler.generates_all)
+        return NodeCapacity(self.name, self.pool.num_slots)
 
     def step(self) -> list[Request]:
         """Plan and compute one step; returns the requests that got a token. Does nothing if nobody can run."""

@@ -46,6 +46,46 @@ def attend(
     return output
 
 
+def decode_weights(
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    views: Sequence[SequenceView],
+    *,
+    scaling: float,
+    window: int | None,
+    softcap: float | None,
+    sinks: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention weights of one query token a request.
+
+    Args:
+        query: [n, query heads, key width].
+        keys: one layer as slots, [num_slots, kv_heads, key width].
+        views: the n requests; others as in `StepAttention.attend`.
+
+    Returns:
+        Weights [n, kv_heads, group, longest], zero past each request's length, and the slots they fall on,
+        int64 [n, longest].
+    """
+    lengths = torch.tensor([view.seq_len for view in views], device=query.device)
+    longest = int(lengths.max())
+    # Shorter rows are filled up with slots of their own, which the mask then hides.
+    slots = torch.stack(
+        [torch.cat([view.slots, view.slots[:1].expand(longest - view.seq_len)]) for view in views]
+    )
+    position = torch.arange(longest, device=query.device)
+    hidden = position >= lengths[:, None]
+    if window is not None:
+        hidden |= position < lengths[:, None] - window
+    n, heads, width = query.shape
+    kv_heads = keys.shape[1]
+    grouped = query.view(n, kv_heads, heads // kv_heads, width)
+    key = keys[slots].permute(0, 2, 3, 1)  # [n, kv_heads, width, longest]
+    scores = _cap((grouped @ key).float(), scaling, softcap)
+    scores.masked_fill_(hidden[:, None, None, :], float("-inf"))
+    return _softmax(scores, _per_group(sinks, kv_heads)), slots
+
+
 def _decode(
     query: torch.Tensor,
     keys: torch.Tensor,
@@ -57,23 +97,11 @@ def _decode(
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
     """One query token each: query [n, query heads, width], result [n, query heads, value width]."""
-    lengths = torch.tensor([view.seq_len for view in views], device=query.device)
-    longest = int(lengths.max())
-    # Shorter rows are filled up with slots of their own, which the mask then hides.
-    slots = torch.stack(
-        [torch.cat([view.slots, view.slots[:1].expand(longest - view.seq_len)]) for view in views]
+    weights, slots = decode_weights(
+        query, keys, views, scaling=scaling, window=window, softcap=softcap, sinks=sinks
     )
-    position = torch.arange(longest, device=query.device)
-    visible = position < lengths[:, None]
-    if window is not None:
-        visible &= position >= lengths[:, None] - window
-    n, heads, width = query.shape
-    kv_heads = keys.shape[1]
-    grouped = query.view(n, kv_heads, heads // kv_heads, width)
-    key = keys[slots].permute(0, 2, 3, 1)  # [n, kv_heads, width, longest]
     value = values[slots].transpose(1, 2)  # [n, kv_heads, longest, value width]
-    weights = _weights(grouped @ key, visible[:, None, None, :], scaling, softcap, _per_group(sinks, kv_heads))
-    return (weights.to(value.dtype) @ value).view(n, heads, -1).to(query.dtype)
+    return (weights.to(value.dtype) @ value).view(query.shape[0], query.shape[1], -1).to(query.dtype)
 
 
 def _prefill(
@@ -92,33 +120,37 @@ def _prefill(
     group = heads // kv_heads
     folded = query.view(length, kv_heads, group, width).permute(1, 2, 0, 3).reshape(kv_heads, -1, width)
     scores = (folded @ key.permute(1, 2, 0)).view(kv_heads, group, length, seen)
-    query_position = torch.arange(offset, offset + length, device=query.device)[:, None]
-    key_position = torch.arange(seen, device=query.device)
-    visible = key_position <= query_position
-    if window is not None:
-        visible &= key_position > query_position - window
-    per_group = _per_group(sinks, kv_heads)
-    weights = _weights(scores, visible, scaling, softcap, per_group).to(value.dtype)
+    scores = _cap(scores.float(), scaling, softcap)
+    _hide_future(scores, offset, window)
+    weights = _softmax(scores, _per_group(sinks, kv_heads)).to(value.dtype)
     mixed = weights.view(kv_heads, group * length, seen) @ value.transpose(0, 1)
     return mixed.view(kv_heads, group, length, -1).permute(2, 0, 1, 3).reshape(length, heads, -1).to(query.dtype)
+
+
+def _hide_future(scores: torch.Tensor, offset: int, window: int | None) -> None:
+    """Mask, in place, what a query token at position offset + row may not see; scores [..., length, seen]."""
+    length, seen = scores.shape[-2:]
+    first = offset if window is None else 0  # without a window, all rows see everything before `offset`
+    query_position = torch.arange(offset, offset + length, device=scores.device)[:, None]
+    key_position = torch.arange(first, seen, device=scores.device)
+    hidden = key_position > query_position
+    if window is not None:
+        hidden |= key_position <= query_position - window
+    scores[..., first:].masked_fill_(hidden, float("-inf"))
+
+
+def _cap(scores: torch.Tensor, scaling: float, softcap: float | None) -> torch.Tensor:
+    """Scale scores in place, and bend them if there is a soft cap."""
+    scores.mul_(scaling)
+    return scores if softcap is None else softcap * torch.tanh(scores / softcap)
 
 
 def _per_group(sinks: torch.Tensor | None, kv_heads: int) -> torch.Tensor | None:
     return None if sinks is None else sinks.view(kv_heads, -1, 1, 1)
 
 
-def _weights(
-    scores: torch.Tensor,
-    visible: torch.Tensor,
-    scaling: float,
-    softcap: float | None,
-    sinks: torch.Tensor | None,
-) -> torch.Tensor:
-    """Softmax in float32 over the visible positions (last axis); sinks take weight but give no value."""
-    scores = scores.float() * scaling
-    if softcap is not None:
-        scores = softcap * torch.tanh(scores / softcap)
-    scores = scores.masked_fill(~visible, float("-inf"))
+def _softmax(scores: torch.Tensor, sinks: torch.Tensor | None) -> torch.Tensor:
+    """Softmax in float32 over the last axis; sinks take weight but give no value."""
     if sinks is None:
         return torch.softmax(scores, dim=-1)
     with_sink = torch.cat([scores, sinks.float().expand(*scores.shape[:-1], 1)], dim=-1)

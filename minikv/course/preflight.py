@@ -130,7 +130,10 @@ def _model() -> Line:
     from minikv.models.catalog import weights_status
 
     state, message = weights_status()
-    return Line("OK", message) if state == "OK" else Line(state, "not ready", message)
+    if state == "ready":
+        return Line("OK", message)
+    # Weights that are only packed are unpacked by whoever loads them first.
+    return Line("WARN" if state == "packed" else "STOP", state, message[0].upper() + message[1:] + ".")
 
 
 def _memory() -> Line:

@@ -20,6 +20,7 @@ from typing import Any
 PART_MODULE = "my_minikv_"  # a kept part is a module of this name, followed by its exercise
 _HEADER = "from __future__ import annotations\n"
 _LONGEST_CONSTANT = 2000  # characters
+_ABSENT = object()
 _READS_GLOBAL = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS")
 
 
@@ -57,7 +58,7 @@ def standalone_source(thing: Any) -> str:
             text = _definition(value)
             namespace = _namespace(value)
             for other in _names_used(text):
-                if other in namespace and not hasattr(builtins, other):
+                if other in namespace and namespace[other] is not getattr(builtins, other, _ABSENT):
                     need(other, namespace[other])
             del definitions[name]  # what it uses comes first
             definitions[name] = text if name == value.__name__ else f"{text}\n\n{name} = {value.__name__}"

@@ -9,7 +9,7 @@ import numpy as np
 
 from minikv.config import NodeConfig
 from minikv.disagg.router import Cluster
-from minikv.incident.scales import Visit
+from minikv.incident.scales import FIRST_CHARACTER, NUM_CHARACTERS, Visit
 from minikv.incident.snapshot import Snapshot
 from minikv.memory import PagePool, pages_needed
 from minikv.sampling import SamplingParams
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def tenants_that_matter(
-    stage: Stage, completion: Completion, past: Snapshot, attack_tokens: int | None
+    stage: Stage, completion: Completion, past: Snapshot, names: list[str], attack_tokens: int | None
 ) -> list[str]:
-    """Names of the tenants whose prompts change an answer when only they change.
+    """Those of some tenants whose prompts change an answer when only they change.
 
     Every slot that the tenant's request wrote, in both pools, gets what the changed prompt would have written
     there; then the request that should have been refused runs again.
@@ -31,17 +31,19 @@ def tenants_that_matter(
         stage: where the past was played and the answer given.
         completion: that answer.
         past: the pools between the two.
+        names: the tenants to try.
         attack_tokens: as for the answer.
     """
     numbers = {name: number for number, name in stage.names.items()}
+    visits = {visit.tenant.name: visit for group in stage.visits for visit in group}
     matter = []
     tracing, stage.cluster.trace.enabled = stage.cluster.trace.enabled, False
     try:
-        for visit in (visit for group in stage.visits for visit in group):
+        for name in names:
             past.restore()
-            rewrite(stage, visit, numbers[visit.tenant.name])
+            rewrite(stage, visits[name], numbers[name])
             if stage.attack(attack_tokens).token_ids != completion.token_ids:
-                matter.append(visit.tenant.name)
+                matter.append(name)
     finally:
         past.restore()
         stage.cluster.trace.enabled = tracing
@@ -49,8 +51,9 @@ def tenants_that_matter(
 
 
 def changed(visit: Visit) -> Visit:
-    """The same visit with another text of the same length: each letter replaced by one from further on."""
-    text = "".join(chr(ord(letter) + 8) for letter in visit.tenant.text)
+    """The same visit with another text of the same length: each character moved half way round the alphabet."""
+    first, count = FIRST_CHARACTER, NUM_CHARACTERS
+    text = "".join(chr(first + (ord(each) - first + count // 2) % count) for each in visit.tenant.text)
     return replace(visit, tenant=replace(visit.tenant, text=text), prompt=text)
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from minikv.disagg.router import Cluster
+from minikv.errors import Rejected
+from minikv.incident.attention import WatchedAttention
 from minikv.incident.counterfactual import tenants_that_matter
 from minikv.incident.history import UNREAD, HistoricalCluster, Witness, historical_limit
-from minikv.incident.scales import Scale
+from minikv.incident.scales import Scale, Visit
 from minikv.incident.snapshot import Snapshot
 from minikv.incident.tenants import canaries_in, word_runs_in
 from minikv.models.adapter import BoundModel
@@ -32,7 +34,9 @@ class Outcome:
         stale_page_writers: tenants whose contents lay in the stale pages, with pages.
         stale_slots_read: different slots read though the request had not written them.
         stale_writers: tenants who had written those slots, with slots.
+        attention: share of the decode node's attention that fell on slots of each tenant, largest first.
         leaked: what came out, see `Report`.
+        tested: for random weights, how many tenants' prompts were changed to find that out.
     """
 
     completion: Completion
@@ -42,7 +46,9 @@ class Outcome:
     stale_page_writers: dict[str, int] = field(default_factory=dict)
     stale_slots_read: int = 0
     stale_writers: dict[str, int] = field(default_factory=dict)
+    attention: dict[str, float] = field(default_factory=dict)
     leaked: list[str] = field(default_factory=list)
+    tested: int = 0
 
 
 @dataclass(frozen=True)
@@ -86,18 +92,47 @@ class Stage:
         self.visits = scale.visits(model)
 
     def play_past(self, say: Say = lambda _text: None) -> None:
-        """Serve the earlier tenants, group after group."""
+        """Serve the earlier tenants, group after group.
+
+        A tenant who is told to ask for fewer tokens does so. The right door says that at article scale, where it
+        wants a request to fit on either node; the historical one let it pass.
+        """
         for group in self.visits:
-            say(f"{self.cluster.trace.step:>4} steps so far; now served: {_listed([v.tenant.name for v in group])}")
-            completions = self.cluster.generate(
-                [visit.prompt for visit in group],
-                [SamplingParams(max_tokens=visit.max_tokens, ignore_eos=True) for visit in group],
-                tenant=[visit.tenant.name for visit in group],
-            )
-            for done in completions:
+            say(f"served now: {_listed([visit.tenant.name for visit in group])}")
+            for done, visit in zip(self._serve(group), group, strict=True):
+                fewer = _fewer_tokens(done, visit.max_tokens)
+                if fewer:
+                    say(f"{visit.tenant.name} asked for {visit.max_tokens} tokens; now for {fewer}: {done.error}")
+                    (done,) = self._serve([replace(visit, max_tokens=fewer)])
                 if done.error is not None:
                     raise done.error
-                self.names[done.request_id] = done.tenant
+
+    def _serve(self, group: list[Visit]) -> list[Completion]:
+        completions = self.cluster.generate(
+            [visit.prompt for visit in group],
+            [SamplingParams(max_tokens=visit.max_tokens, ignore_eos=True) for visit in group],
+            tenant=[visit.tenant.name for visit in group],
+        )
+        self.names.update({done.request_id: done.tenant for done in completions})
+        return completions
+
+    def watched_attack(self, length: int | None = None) -> tuple[Completion, dict[str, float]]:
+        """As `attack`; also returns the share of the decode node's attention that fell on whose slots."""
+        node = self.cluster.decode
+        watch = WatchedAttention(node.pool.num_slots)
+        plain, node.attention = node.attention, watch
+        try:
+            completion = self.attack(length)
+        finally:
+            node.attention = plain
+        if node.pool.ledger is None or not watch.weight.any():
+            return completion, {}
+        self.names[completion.request_id] = completion.tenant
+        read = np.flatnonzero(watch.weight)
+        writers, index = np.unique(node.pool.ledger.writer[read], return_inverse=True)
+        weights = np.bincount(index, watch.weight[read]) / watch.weight.sum()
+        order = np.argsort(-weights)
+        return completion, {self.name(int(writers[i])): float(weights[i]) for i in order}
 
     def attack(self, length: int | None = None) -> Completion:
         """Send the request that must be refused, and return the answer."""
@@ -161,33 +196,56 @@ def replay(scale: Scale, *, attack_tokens: int | None = None, say: Say = lambda 
     """
     say(f"loading {scale.model_name}")
     model = scale.load()
-    say("historical cluster: earlier tenants are served")
+    say("the historical cluster: earlier tenants come, are served, and go")
     old = Stage(scale, model, build(scale, model, HistoricalCluster))
     old.play_past(say)
     past = Snapshot(old.cluster)
-    say("historical cluster: the request that should be refused")
-    before = old.measure(old.attack(attack_tokens))
-    before.leaked.extend(leaks(old, before.completion, past, attack_tokens, say))
-    say("right cluster: the same tenants, the same request")
+    say("the historical cluster: the request that should be refused")
+    completion, attention = old.watched_attack(attack_tokens)
+    before = replace(old.measure(completion), attention=attention)
+    before = find_leaks(old, before, past, attack_tokens, say)
+    say("the right cluster: the same tenants, the same request")
     new = Stage(scale, model, build(scale, model))
     new.play_past(say)
-    after = new.measure(new.attack(attack_tokens))
-    after.leaked.extend(leaks(new, after.completion, None, attack_tokens, say))
+    past = Snapshot(new.cluster)
+    completion, attention = new.watched_attack(attack_tokens)
+    after = replace(new.measure(completion), attention=attention)
+    after = find_leaks(new, after, past, attack_tokens, say)
     tokens = attack_tokens or scale.attack_tokens
     return Report(scale, tokens, before, after, old.cluster, new.cluster)  # type: ignore[arg-type]
 
 
-def leaks(
-    stage: Stage, completion: Completion, past: Snapshot | None, attack_tokens: int | None, say: Say
-) -> list[str]:
-    """What of other tenants is in an answer; see `Report`."""
-    tenants = [visit.tenant for group in stage.visits for visit in group]
+def find_leaks(
+    stage: Stage, outcome: Outcome, past: Snapshot, attack_tokens: int | None, say: Say = lambda _text: None
+) -> Outcome:
+    """Fill in `leaked` and `tested`.
+
+    Args:
+        stage: where the past was played and the answer given.
+        outcome: what was measured.
+        past: the pools between the two.
+        attack_tokens: as for the answer.
+        say: is told what happens now.
+    """
+    answer = outcome.completion
     if stage.scale.readable:
-        return canaries_in(completion.text, tenants) + word_runs_in(completion.text, tenants)
-    if not completion.token_ids or past is None:
-        return []
-    say("who matters? each tenant's prompt is changed alone, and the request repeated")
-    return tenants_that_matter(stage, completion, past, attack_tokens)
+        tenants = [visit.tenant for group in stage.visits for visit in group]
+        found = canaries_in(answer.text, tenants) + word_runs_in(answer.text, tenants)
+        return replace(outcome, leaked=found)
+    # Only a tenant whose slots were read can matter; those that were looked at most come first.
+    read = [name for name in outcome.attention if name in stage.names.values() and name in outcome.stale_writers]
+    tested = read[: stage.scale.candidates]
+    if tested:
+        say(f"who matters? the prompts of {len(tested)} tenants are changed, one at a time")
+    matter = tenants_that_matter(stage, answer, past, tested, attack_tokens)
+    return replace(outcome, leaked=matter, tested=len(tested))
+
+
+def _fewer_tokens(done: Completion, asked: int) -> int:
+    """What a refused client may ask for instead; 0 if it was not refused or nothing would do."""
+    if not isinstance(done.error, Rejected) or done.error.limit is None:
+        return 0
+    return max(0, done.error.limit + asked - done.prompt_tokens)
 
 
 def _listed(names: list[str]) -> str:

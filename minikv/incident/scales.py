@@ -14,6 +14,7 @@ from minikv.models.tiny import tiny_random
 from minikv.sampling import SamplingParams
 
 QUESTION = "What was the weather like in the north last week, and will the roads be free of snow on Monday? "
+FIRST_CHARACTER, NUM_CHARACTERS = 33, 94  # printable ASCII, one token each for a tokenizer of bytes
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Scale:
         visits: builds the earlier requests from the model, in groups: those of one group run together, and
             free their pages before the next group starts.
         readable: the model speaks a language, so a leak can be seen in words.
+        candidates: without words, how many tenants are tried one at a time, those looked at most first.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Scale:
     answer_tokens: int
     visits: Callable[[BoundModel], list[list[Visit]]]
     readable: bool
+    candidates: int = 0
 
     def attack(self, model: BoundModel, length: int | None = None) -> tuple[int, ...]:
         """A harmless question, repeated until the prompt has the length wanted."""
@@ -75,10 +78,13 @@ def _article_visits(_model: BoundModel) -> list[list[Visit]]:
 
 
 def _invented(count: int, length: int, seed: int) -> list[Tenant]:
-    """Tenants whose texts are random letters, `length` bytes each."""
+    """Tenants whose texts are `length` random characters, each from a small alphabet of its own."""
     letters = random.Random(seed)
+    printable = [chr(code) for code in range(FIRST_CHARACTER, FIRST_CHARACTER + NUM_CHARACTERS)]
     names = [f"tenant-{number:03d}" for number in range(1, count + 1)]
-    return [Tenant(name, "".join(letters.choices("abcdefghijklmnop", k=length)), ()) for name in names]
+    return [
+        Tenant(name, "".join(letters.choices(letters.sample(printable, 4), k=length)), ()) for name in names
+    ]
 
 
 def _pocket_visits(_model: BoundModel) -> list[list[Visit]]:
@@ -86,12 +92,12 @@ def _pocket_visits(_model: BoundModel) -> list[list[Visit]]:
 
 
 def _production_visits(_model: BoundModel) -> list[list[Visit]]:
-    return [[Visit(each, each.text, 3) for each in _invented(258, 4264, seed=2)]]
+    return [[Visit(each, each.text, 4) for each in _invented(258, 4221, seed=2)]]
 
 
 def one_layer(max_positions: int) -> BoundModel:
     """A random model of one layer and one narrow head, which can hold a million tokens on a laptop."""
-    model, tokenizer = tiny_random(layers=1, hidden=8, heads=1, kv_heads=1, max_positions=max_positions)
+    model, tokenizer = tiny_random(layers=1, hidden=8, heads=1, kv_heads=1, max_positions=max_positions, spread=1.0)
     return BoundModel(model, tokenizer, name="one-layer")
 
 
@@ -120,18 +126,20 @@ POCKET = Scale(
     answer_tokens=16,
     visits=_pocket_visits,
     readable=False,
+    candidates=6,
 )
 PRODUCTION = Scale(
     name="production",
     model_name="one-layer",
     load=lambda: one_layer(1_048_576),
     page_size=64,
-    prefill=NodeConfig(num_pages=10_645, max_batch_size=512, max_batch_tokens=131_072),
-    decode=NodeConfig(num_pages=17_200, max_batch_size=512, max_batch_tokens=131_072),
+    prefill=NodeConfig(num_pages=10_645, max_batch_size=512, max_batch_tokens=700_000),
+    decode=NodeConfig(num_pages=17_200, max_batch_size=512, max_batch_tokens=700_000),
     context_length=1_048_576,
     attack_tokens=681_274,
-    answer_tokens=4,
+    answer_tokens=8,  # with these the prompt needs 681,281 slots, one more than the prefill pool has
     visits=_production_visits,
     readable=False,
+    candidates=12,
 )
 SCALES = {scale.name: scale for scale in (ARTICLE, POCKET, PRODUCTION)}

@@ -184,13 +184,13 @@ class BoundModel:
             ids = _as_ids(prompt)
         if len(ids) == 0:
             raise InvalidPrompt("the prompt is empty; give at least one token", requested=0)
-        bad = [i for i in ids if not 0 <= i < self.vocabulary]
-        if bad:
-            raise InvalidPrompt(
-                f"token id {bad[0]} is outside the vocabulary of {self.name} (0 to {self.vocabulary - 1})",
-                limit=self.vocabulary - 1,
-                requested=bad[0],
-            )
+        for extreme in (min(ids), max(ids)):
+            if not 0 <= extreme < self.vocabulary:
+                raise InvalidPrompt(
+                    f"token id {extreme} is outside the vocabulary of {self.name} (0 to {self.vocabulary - 1})",
+                    limit=self.vocabulary - 1,
+                    requested=extreme,
+                )
         return tuple(ids)
 
     def decode(self, token_ids: Sequence[int]) -> str:
@@ -288,7 +288,7 @@ def _as_ids(prompt: object) -> list[int]:
         raise InvalidPrompt(
             f"a prompt is text, a list of chat messages or a list of token ids, not {type(prompt).__name__}"
         )
-    for token in prompt:
-        if isinstance(token, bool) or not isinstance(token, int):
-            raise InvalidPrompt(f"token ids are whole numbers, not {token!r}")
+    if not set(map(type, prompt)) <= {int}:
+        wrong = next(token for token in prompt if type(token) is not int)
+        raise InvalidPrompt(f"token ids are whole numbers, not {wrong!r}")
     return list(prompt)

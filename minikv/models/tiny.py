@@ -33,6 +33,7 @@ def tiny_random(
     heads: int = 4,
     kv_heads: int = 2,
     max_positions: int = 2048,
+    spread: float = 0.4,
     seed: int = 0,
 ) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     """A Llama of a few thousand random weights, large enough that its answers depend on what it reads.
@@ -40,6 +41,7 @@ def tiny_random(
     Args:
         layers, hidden, heads, kv_heads: its size; a head is hidden / heads wide.
         max_positions: the longest context.
+        spread: standard deviation of the weights; the larger, the more an answer hangs on single tokens.
         seed: of the weights; the caller's random state is left alone.
     """
     tokenizer = byte_tokenizer()
@@ -54,7 +56,7 @@ def tiny_random(
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
         tie_word_embeddings=False,
-        initializer_range=0.4,
+        initializer_range=spread,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -1,8 +1,9 @@
 """The door: to serve or to refuse, decided once, by one rule.
 
-A node that generates `k` tokens of a request writes `prompt + k - 1` slots, because the last token is never
-written. The whole request needs `prompt + max_tokens` positions of context. Nothing else counts: not what is free
-at the moment (that makes a request wait), not what another part believes the prompt to be.
+A request writes `prompt + max_tokens - 1` slots, because the last token is never written, and takes
+`prompt + max_tokens` positions of context. It must fit on every node that it may pass, whole: then any of them could
+finish it, and no two parts can disagree. Nothing else counts: not what is free at the moment (that makes a request
+wait), not what another part believes the prompt to be.
 """
 
 from __future__ import annotations
@@ -16,21 +17,10 @@ from minikv.scheduling.request import Request
 
 @dataclass(frozen=True)
 class NodeCapacity:
-    """What one node can hold.
-
-    Attributes:
-        node: its name, for messages.
-        pool_tokens: token slots in its pool.
-        generates_all: False for a prefill node, which generates one token of each request.
-    """
+    """What one node can hold: `pool_tokens` token slots. `node` is its name, for messages."""
 
     node: str
     pool_tokens: int
-    generates_all: bool = True
-
-    def longest_prompt(self, max_tokens: int) -> int:
-        """The longest prompt that this node can work on."""
-        return self.pool_tokens - (max_tokens if self.generates_all else 1) + 1
 
 
 class Admission:
@@ -55,16 +45,18 @@ class Admission:
         prompt, max_tokens = request.prompt_tokens, request.params.max_tokens
         limits = [(self.context_length - max_tokens, f"the context of {self.context_length} tokens")]
         limits += [
-            (node.longest_prompt(max_tokens), f"the {node.pool_tokens} tokens that the {node.node} pool holds")
+            (node.pool_tokens - max_tokens + 1, f"the {node.pool_tokens} tokens that the {node.node} pool holds")
             for node in self.nodes
         ]
         limit, what = min(limits)
         if prompt <= limit:
             return
-        limit = max(limit, 0)
-        way_on = f"use at most {limit} prompt tokens" if limit else "ask for fewer tokens"
+        fewer = limit + max_tokens - prompt  # tokens that could be generated for this prompt
+        ways = [f"at most {limit} prompt tokens"] if limit > 0 else []
+        ways += [f"max_tokens of at most {fewer}"] if fewer > 0 else []
+        way_on = f"; use {' or '.join(ways)}" if ways else ""
         raise Rejected(
-            f"prompt of {prompt} tokens with max_tokens={max_tokens} does not fit {what}; {way_on}",
-            limit=limit,
+            f"prompt of {prompt} tokens with max_tokens={max_tokens} does not fit {what}{way_on}",
+            limit=max(limit, 0),
             requested=prompt,
         )
