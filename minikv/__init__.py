@@ -31,7 +31,7 @@ _HOME = {
     "load_model": "minikv.models.catalog",
 }
 
-__all__ = [*sorted(_HOME), "__version__"]  # noqa: PLE0604
+__all__ = [*sorted(_HOME), "__version__"]
 
 
 def __getattr__(name: str) -> Any:

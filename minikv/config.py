@@ -39,9 +39,7 @@ class NodeConfig:
             whole_number(name, getattr(self, name), least=1)
 
 
-def check_context(
-    context_length: int, pool_tokens: int, *, node: str, allow_context_above_pool: bool = False
-) -> None:
+def check_context(context_length: int, pool_tokens: int, *, node: str, allow_context_above_pool: bool = False) -> None:
     """A context that no request can ever fill is a promise that the server cannot keep.
 
     Raises:

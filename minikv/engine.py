@@ -60,9 +60,7 @@ class Engine(Frontend):
         whole_number("page_size", page_size, least=1)
         if num_pages is None:
             num_pages = _default_pages(model, page_size, context_length, max_batch_size)
-        config = NodeConfig(
-            num_pages=num_pages, max_batch_size=max_batch_size, max_batch_tokens=max_batch_tokens
-        )
+        config = NodeConfig(num_pages=num_pages, max_batch_size=max_batch_size, max_batch_tokens=max_batch_tokens)
         pool_tokens = num_pages * page_size
         self.context_length = choose_context(
             model, context_length, pool_tokens, node=self.name, allow_above_pool=allow_context_above_pool

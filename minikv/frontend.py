@@ -91,9 +91,7 @@ class Frontend(ABC):
             self.step()
         return [self.result(number) for number in numbers]
 
-    def submit(
-        self, prompt: Prompt, params: SamplingParams | None = None, tenant: str = "anonymous"
-    ) -> int:
+    def submit(self, prompt: Prompt, params: SamplingParams | None = None, tenant: str = "anonymous") -> int:
         """Hand in one prompt and return its number; `step` does the work, `result` has the answer.
 
         A prompt that is refused gets a number too: its answer is there at once.
@@ -154,14 +152,17 @@ class Frontend(ABC):
         request.finish("rejected", refusal)
         self.trace.add(
             Refuse(
-                self.trace.step, self.name, request.number, request.tenant, request.prompt_tokens,
-                refusal.status, str(refusal),
-            )  # fmt: skip
+                self.trace.step,
+                self.name,
+                request.number,
+                request.tenant,
+                request.prompt_tokens,
+                refusal.status,
+                str(refusal),
+            )
         )
 
-    def _finish(
-        self, request: Request, reason: FinishReason | None = None, error: MinikvError | None = None
-    ) -> None:
+    def _finish(self, request: Request, reason: FinishReason | None = None, error: MinikvError | None = None) -> None:
         """Give the final answer (unless the last token has), and take back everything that the request holds."""
         if reason is not None:
             request.finish(reason, error)
@@ -169,9 +170,13 @@ class Frontend(ABC):
         status = 200 if request.error is None else int(getattr(request.error, "status", 500))
         self.trace.add(
             Finish(
-                self.trace.step, self.name, request.number, str(request.finish_reason), status,
+                self.trace.step,
+                self.name,
+                request.number,
+                str(request.finish_reason),
+                status,
                 len(request.output_ids),
-            )  # fmt: skip
+            )
         )
 
     def _run(self, node: Node) -> list[Request]:

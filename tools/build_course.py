@@ -93,15 +93,11 @@ def build(root: Path, source: Path, kind: str) -> Built:
         hidden = lines if "solution-only" in tags else [line.strip() for line in cut]
         solution.update(hidden)
         given.update(line.strip() for line in without.splitlines() if "solution-only" not in tags)
-        if ("solution-only" in tags and kind == "exercises") or (
-            "exercise-only" in tags and kind == "solutions"
-        ):
+        if ("solution-only" in tags and kind == "exercises") or ("exercise-only" in tags and kind == "solutions"):
             continue
         text = without if kind == "exercises" else _unmarked(cell.source)
         new = _cell(cell.cell_type, text, cell.metadata, tags, place)
-        new.id = hashlib.sha256(
-            f"{kind}/{source.stem}/{cell.metadata.get('name', index)}".encode()
-        ).hexdigest()[:12]
+        new.id = hashlib.sha256(f"{kind}/{source.stem}/{cell.metadata.get('name', index)}".encode()).hexdigest()[:12]
         if new.id in ids:
             raise SourceError(f"{place}: the name {cell.metadata.get('name')!r} is taken by {ids[new.id]}.")
         ids[new.id] = place
@@ -163,9 +159,7 @@ def _stub(begin: re.Match[str], region: list[str], place: str) -> list[str]:
     for statement in ast.parse("\n".join(region)).body:
         targets = statement.targets if isinstance(statement, ast.Assign) else []
         if not targets or not all(isinstance(target, ast.Name) for target in targets):
-            raise SourceError(
-                f"{place}: at the left margin a solution may only assign names. Indent it in a def."
-            )
+            raise SourceError(f"{place}: at the left margin a solution may only assign names. Indent it in a def.")
         names += [target.id for target in targets if isinstance(target, ast.Name)]
     return [f"{name} = ...  # {exercise}: {todo}" for name in dict.fromkeys(names)]
 
@@ -275,9 +269,7 @@ def check(root: Path) -> list[str]:
     for one in built:
         if one.path.exists():
             name = one.path.relative_to(root).as_posix()
-            problems += [
-                f"{name}: {problem}" for problem in course_rules.problems(one.path, one.secret_lines, root)
-            ]
+            problems += [f"{name}: {problem}" for problem in course_rules.problems(one.path, one.secret_lines, root)]
     share = course_rules.Share.of(one.notebook for one in built)
     print(share)
     return problems + ([share.problem] if share.problem else [])
@@ -286,9 +278,7 @@ def check(root: Path) -> list[str]:
 def main(arguments: Iterable[str] | None = None, root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(description="Build the notebooks of the course from their sources.")
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if anything drifted")
-    parser.add_argument(
-        "--execute", nargs="*", metavar="NAME", help="run the notebooks whose path has NAME in it"
-    )
+    parser.add_argument("--execute", nargs="*", metavar="NAME", help="run the notebooks whose path has NAME in it")
     options = parser.parse_args(None if arguments is None else list(arguments))
     try:
         if options.check:

@@ -30,9 +30,7 @@ LARGEST = 500_000  # bytes of a notebook
 SHORT_LINE = 12  # characters; solution lines up to this length may be seen anywhere
 LARGEST_SHARE = 0.10  # of code cells that are exempt from comparison
 
-_ABSOLUTE = re.compile(
-    r"(?<![\w.:/<-])/(?:home|root|tmp|usr|opt|var|private|mnt|Users)/[\w.-]+|\b[A-Z]:\\\\?\w"
-)
+_ABSOLUTE = re.compile(r"(?<![\w.:/<-])/(?:home|root|tmp|usr|opt|var|private|mnt|Users)/[\w.-]+|\b[A-Z]:\\\\?\w")
 _COMMENT = re.compile(r"#\s*(NBVAL_|PYTEST_VALIDATE)", re.IGNORECASE)
 
 
@@ -80,9 +78,7 @@ def stderr_problems(notebook: NotebookNode) -> Iterator[str]:
 
 
 def _path_problems(notebook: NotebookNode, root: Path) -> Iterator[str]:
-    here = [
-        str(place) for place in (root, Path.home(), tempfile.gettempdir(), sys.prefix) if len(str(place)) > 1
-    ]
+    here = [str(place) for place in (root, Path.home(), tempfile.gettempdir(), sys.prefix) if len(str(place)) > 1]
     for number, cell in enumerate(notebook.cells, 1):
         for text in _strings(cell.get("outputs", [])):
             found = _ABSOLUTE.search(text)
@@ -125,9 +121,7 @@ class Share:
     @classmethod
     def of(cls, notebooks: Iterable[NotebookNode]) -> Share:
         """Count over all notebooks."""
-        code = [
-            set(c.metadata.get("tags", [])) for nb in notebooks for c in nb.cells if c.cell_type == "code"
-        ]
+        code = [set(c.metadata.get("tags", [])) for nb in notebooks for c in nb.cells if c.cell_type == "code"]
         live = [tags for tags in code if "live" in tags]
         exempt = [tags for tags in code if tags & EXEMPT and "live" not in tags]
         return cls(len(code), len(exempt), len(live))

@@ -37,12 +37,10 @@ def attend(
             continue
         key, value = keys[view.slots], values[view.slots]
         for first in range(0, view.length, QUERY_ROWS):
-            rows = slice(view.start + first, view.start + min(first + QUERY_ROWS, view.length))
+            block = slice(view.start + first, view.start + min(first + QUERY_ROWS, view.length))
             offset = view.seq_len - view.length + first
             seen = min(view.seq_len, offset + QUERY_ROWS)  # later keys lie in every row's future
-            output[rows] = _prefill(
-                query[rows], key[:seen], value[:seen], offset, scaling, window, softcap, sinks
-            )
+            output[block] = _prefill(query[block], key[:seen], value[:seen], offset, scaling, window, softcap, sinks)
     return output
 
 
@@ -70,9 +68,7 @@ def decode_weights(
     lengths = torch.tensor([view.seq_len for view in views], device=query.device)
     longest = int(lengths.max())
     # Shorter rows are filled up with slots of their own, which the mask then hides.
-    slots = torch.stack(
-        [torch.cat([view.slots, view.slots[:1].expand(longest - view.seq_len)]) for view in views]
-    )
+    slots = torch.stack([torch.cat([view.slots, view.slots[:1].expand(longest - view.seq_len)]) for view in views])
     position = torch.arange(longest, device=query.device)
     hidden = position >= lengths[:, None]
     if window is not None:
@@ -97,9 +93,7 @@ def _decode(
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
     """One query token each: query [n, query heads, width], result [n, query heads, value width]."""
-    weights, slots = decode_weights(
-        query, keys, views, scaling=scaling, window=window, softcap=softcap, sinks=sinks
-    )
+    weights, slots = decode_weights(query, keys, views, scaling=scaling, window=window, softcap=softcap, sinks=sinks)
     value = values[slots].transpose(1, 2)  # [n, kv_heads, longest, value width]
     return (weights.to(value.dtype) @ value).view(query.shape[0], query.shape[1], -1).to(query.dtype)
 

@@ -95,9 +95,7 @@ def _read(exercise: Exercise, thing: object, outcome: Outcome[Verdict]) -> _NotA
     said = f"{said[:_LONGEST_MESSAGE]}..." if len(said) > _LONGEST_MESSAGE else said
     raised = f"{type(error).__name__}: {said}" if said else type(error).__name__
     if frame:
-        return wrong(
-            f"raised {type(error).__name__}", f"your code raised {raised} (line {frame[1]} of your cell)"
-        )
+        return wrong(f"raised {type(error).__name__}", f"your code raised {raised} (line {frame[1]} of your cell)")
     return wrong(
         f"unusable {type(error).__name__}",
         f"the check could not use your answer: {raised}",

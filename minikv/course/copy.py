@@ -106,11 +106,7 @@ def _checkout() -> Path:
     here = Path.cwd()
     around = [here, *here.parents, Path(__file__).resolve().parents[2]]
     for folder in around:
-        if (
-            (folder / "notebooks").is_dir()
-            and (folder / "exercises").is_dir()
-            and (folder / "minikv").is_dir()
-        ):
+        if (folder / "notebooks").is_dir() and (folder / "exercises").is_dir() and (folder / "minikv").is_dir():
             return folder
     raise CourseNotFound(
         "The notebooks of the course were not found. Run this in the folder that you cloned the course to."

@@ -90,9 +90,7 @@ def _in_thread(work: Callable[[], T], seconds: float) -> T:
     thread.join(seconds)
     if thread.is_alive():
         for _ in range(20):
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(thread.ident or 0), ctypes.py_object(TimeUp)
-            )
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(TimeUp))
             thread.join(_AGAIN)
             if not thread.is_alive():
                 break

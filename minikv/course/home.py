@@ -62,9 +62,7 @@ def note(section: str, key: str, value: object) -> None:
     try:
         write_text(home() / NOTES, json.dumps(notes, indent=1, ensure_ascii=False) + "\n")
     except OSError as error:
-        print(
-            f"This could not be kept in {FOLDER}/ ({error.strerror}). Set MINIKV_HOME to a folder of yours."
-        )
+        print(f"This could not be kept in {FOLDER}/ ({error.strerror}). Set MINIKV_HOME to a folder of yours.")
 
 
 def noted(section: str, key: str) -> Any:

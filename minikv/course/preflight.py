@@ -127,7 +127,7 @@ def _gpu() -> Line:
 
 
 def _model() -> Line:
-    from minikv.models.catalog import weights_status
+    from minikv.models.weights import weights_status
 
     state, message = weights_status()
     if state == "ready":

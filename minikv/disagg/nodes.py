@@ -62,9 +62,14 @@ class DecodeNode(Node):
         received = min(handoff.num_tokens, handoff.keys[0].shape[0] * self.pool.page_size)
         self.trace.add(
             HandoffDone(
-                self.trace.step, self.name, request.number, request.prompt_tokens, handoff.num_tokens,
-                received, tuple(table.pages),
-            )  # fmt: skip
+                self.trace.step,
+                self.name,
+                request.number,
+                request.prompt_tokens,
+                handoff.num_tokens,
+                received,
+                tuple(table.pages),
+            )
         )
 
     def verify(self, request: Request, handoff: Handoff) -> None:

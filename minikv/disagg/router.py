@@ -66,13 +66,26 @@ class Cluster(Frontend):
         )
         shadow = self._ledger_type() if ledger else None
         self.prefill = self.prefill_type(
-            "prefill", model, prefill, page_size, generates_all=False, ledger=shadow, trace=self.trace,
-            allocator=allocator, attention=attention,
-        )  # fmt: skip
+            "prefill",
+            model,
+            prefill,
+            page_size,
+            generates_all=False,
+            ledger=shadow,
+            trace=self.trace,
+            allocator=allocator,
+            attention=attention,
+        )
         self.decode = self.decode_type(
-            "decode", model, decode, page_size, ledger=shadow, trace=self.trace,
-            allocator=allocator, attention=attention,
-        )  # fmt: skip
+            "decode",
+            model,
+            decode,
+            page_size,
+            ledger=shadow,
+            trace=self.trace,
+            allocator=allocator,
+            attention=attention,
+        )
         self.admission = Admission(self.context_length, [self.prefill.capacity, self.decode.capacity])
         self._ready: deque[Request] = deque()  # prompt done, handoff not yet taken
 

@@ -215,9 +215,7 @@ class HistoricalCluster(Cluster):
             self._finish(own)
         return True
 
-    def _finish(
-        self, request: Request, reason: FinishReason | None = None, error: MinikvError | None = None
-    ) -> None:
+    def _finish(self, request: Request, reason: FinishReason | None = None, error: MinikvError | None = None) -> None:
         """h: `process_disagg_prefill_inflight_queue` says "length" over a verdict that is still pending."""
         leg = self._legs.get(request.number)
         if leg and leg.to_finish and error is None and "h" not in self.defects:

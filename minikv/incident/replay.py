@@ -166,7 +166,8 @@ class Stage:
         if not isinstance(ledger, Witness) or number not in ledger.stale_reads:
             return np.empty(0, dtype=np.int64)
         writers = ledger.stale_reads[number]
-        return writers[writers != UNREAD]
+        stale: np.ndarray = writers[writers != UNREAD]
+        return stale
 
     def name(self, number: int) -> str:
         """Tenant of a request number; "nobody" for slots that were never written."""

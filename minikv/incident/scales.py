@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from minikv.config import NodeConfig
@@ -77,22 +77,22 @@ def _article_visits(_model: BoundModel) -> list[list[Visit]]:
     ]
 
 
-def _invented(count: int, length: int, seed: int) -> list[Tenant]:
+def _invented(names: Sequence[str], length: int, seed: int) -> list[Tenant]:
     """Tenants whose texts are `length` random characters, each from a small alphabet of its own."""
     letters = random.Random(seed)
     printable = [chr(code) for code in range(FIRST_CHARACTER, FIRST_CHARACTER + NUM_CHARACTERS)]
-    names = [f"tenant-{number:03d}" for number in range(1, count + 1)]
-    return [
-        Tenant(name, "".join(letters.choices(letters.sample(printable, 4), k=length)), ()) for name in names
-    ]
+    return [Tenant(name, "".join(letters.choices(letters.sample(printable, 4), k=length)), ()) for name in names]
 
 
 def _pocket_visits(_model: BoundModel) -> list[list[Visit]]:
-    return [[Visit(each, each.text, 9) for each in _invented(6, 12, seed=1)]]
+    return [
+        [Visit(each, each.text, 9) for each in _invented(("ben", "cleo", "dora", "emil", "fay", "gus"), 12, seed=1)]
+    ]
 
 
 def _production_visits(_model: BoundModel) -> list[list[Visit]]:
-    return [[Visit(each, each.text, 4) for each in _invented(258, 4221, seed=2)]]
+    names = [f"tenant-{number:03d}" for number in range(1, 259)]
+    return [[Visit(each, each.text, 4) for each in _invented(names, 4221, seed=2)]]
 
 
 def one_layer(max_positions: int) -> BoundModel:

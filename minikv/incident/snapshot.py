@@ -44,5 +44,7 @@ class _PoolState:
         self.pool.allocator = copy.deepcopy(self.allocator)
         if self.records and self.pool.ledger:
             ledger = self.pool.ledger
-            for array, kept in zip((ledger.writer, ledger.generation, ledger.position), self.records, strict=True):
-                array[:] = kept
+            for array, copy_of_it in zip(
+                (ledger.writer, ledger.generation, ledger.position), self.records, strict=True
+            ):
+                array[:] = copy_of_it

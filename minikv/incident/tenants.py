@@ -10,9 +10,14 @@ CANARIES = {
     "quennell": ("QX-44918-ZR", "Quennell", "Vantongeren", "Hollowmere", "Brightwater", "Tobias"),
     "orrin": ("velvet-marmot", "Kestrelmoor", "Tallowby", "Bexley", "Ostrander", "Lindqvale", "Dunmarrow"),
     "diary": (
-        "blue tin behind the stove", "Pemberwick", "Crowhurst", "Port Saltash", "Marigold Finch", "Anneliese",
+        "blue tin behind the stove",
+        "Pemberwick",
+        "Crowhurst",
+        "Port Saltash",
+        "Marigold Finch",
+        "Anneliese",
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

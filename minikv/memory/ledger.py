@@ -64,7 +64,8 @@ class Ledger:
         )
         if stale.any():
             self.on_stale(table, slots[stale])
-        return slots[stale]
+        found: np.ndarray = slots[stale]
+        return found
 
     def on_stale(self, table: PageTable, slots: np.ndarray) -> None:
         """What happens at a stale read: it is refused."""
@@ -75,9 +76,7 @@ class Ledger:
         """The writers of some slots in words, most slots first."""
         numbers, counts = np.unique(self.writer[slots], return_counts=True)
         order = np.argsort(-counts, kind="stable")
-        return [
-            f"{'nobody' if numbers[i] == NOBODY else f'request {numbers[i]}'} ({counts[i]})" for i in order
-        ]
+        return [f"{'nobody' if numbers[i] == NOBODY else f'request {numbers[i]}'} ({counts[i]})" for i in order]
 
     def records(self, table: PageTable, num_pages: int) -> SlotRecords:
         """Records of all slots, written or not, in the first `num_pages` pages of a table."""
@@ -101,9 +100,10 @@ class Ledger:
     def own_slots(self, table: PageTable, stop: int) -> np.ndarray:
         """For positions [0, stop): True where the owner's own contents lie, bool [stop]."""
         slots = table.slots(0, stop)
-        return (self.writer[slots] == table.owner) & (
+        own: np.ndarray = (self.writer[slots] == table.owner) & (
             self.generation[slots] == self._generations(table, 0, stop)
         )
+        return own
 
     def _generations(self, table: PageTable, start: int, stop: int) -> np.ndarray:
         size = self.page_size

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
 import torch
 
+from minikv.config import whole_number
 from minikv.errors import BrokenRule, ConfigError, OutOfPages, StaleWrite
 from minikv.memory.ledger import NOBODY, Ledger, SlotRecords
 from minikv.memory.page_table import PageTable
 from minikv.models.geometry import KVGeometry
-from minikv.config import whole_number
 from minikv.trace import Allocate, Free, Read, Trace, Write
 
 
@@ -98,9 +99,7 @@ class PagePool:
         self._num_lent = 0
         try:
             self.keys = [self._zeros(layer.kv_heads, layer.key_dim, dtype, device) for layer in geometry.layers]
-            self.values = [
-                self._zeros(layer.kv_heads, layer.value_dim, dtype, device) for layer in geometry.layers
-            ]
+            self.values = [self._zeros(layer.kv_heads, layer.value_dim, dtype, device) for layer in geometry.layers]
         except RuntimeError as error:
             size = geometry.bytes_per_token(dtype) * self.num_slots / 2**30
             raise ConfigError(
@@ -234,9 +233,7 @@ class PagePool:
         self.keys[layer].flatten(0, 1).index_copy_(0, slots, key.to(self.keys[layer].dtype))
         self.values[layer].flatten(0, 1).index_copy_(0, slots, value.to(self.values[layer].dtype))
 
-    def export_pages(
-        self, table: PageTable
-    ) -> tuple[list[torch.Tensor], list[torch.Tensor], SlotRecords | None]:
+    def export_pages(self, table: PageTable) -> tuple[list[torch.Tensor], list[torch.Tensor], SlotRecords | None]:
         """Copy out the pages that hold a table's written positions.
 
         Returns:
@@ -317,9 +314,15 @@ class PagePool:
         for index in range(start // size, -(-stop // size)):
             first, last = max(start - index * size, 0), min(stop - index * size, size)
             event = Write(
-                self.trace.step, self.node, table.pages[index], table.owner, table.generations[index],
-                table.owner, first, last,
-            )  # fmt: skip
+                self.trace.step,
+                self.node,
+                table.pages[index],
+                table.owner,
+                table.generations[index],
+                table.owner,
+                first,
+                last,
+            )
             self.trace.add(event)
 
     def _trace_import(self, table: PageTable, count: int, records: SlotRecords | None) -> None:
@@ -328,11 +331,17 @@ class PagePool:
         for index in range(count):
             inside = writer[index * size : (index + 1) * size]
             edges = [0, *(np.flatnonzero(np.diff(inside)) + 1).tolist(), size]
-            for first, last in zip(edges, edges[1:], strict=False):
+            for first, last in itertools.pairwise(edges):
                 event = Write(
-                    self.trace.step, self.node, table.pages[index], table.owner, table.generations[index],
-                    int(inside[first]), first, last,
-                )  # fmt: skip
+                    self.trace.step,
+                    self.node,
+                    table.pages[index],
+                    table.owner,
+                    table.generations[index],
+                    int(inside[first]),
+                    first,
+                    last,
+                )
                 self.trace.add(event)
 
     def _trace_read(self, table: PageTable, *, clean: bool) -> None:
@@ -342,9 +351,14 @@ class PagePool:
             own = ((table.owner, slots),)
             writers = own if clean else self._writers(table.pages[index], slots)
             event = Read(
-                self.trace.step, self.node, table.pages[index], table.owner, table.generations[index],
-                slots, writers,
-            )  # fmt: skip
+                self.trace.step,
+                self.node,
+                table.pages[index],
+                table.owner,
+                table.generations[index],
+                slots,
+                writers,
+            )
             self.trace.add(event)
 
     def _writers(self, page: int, slots: int) -> tuple[tuple[int, int], ...]:

@@ -68,9 +68,7 @@ def paged_attention(
 ) -> tuple[torch.Tensor, None]:
     """The function behind `attn_implementation="minikv"`; query, key and value are [1, heads, tokens, width]."""
     if meta is None:
-        raise UnsupportedModel(
-            f"{type(module).__name__} does not pass keyword arguments on to its attention function"
-        )
+        raise UnsupportedModel(f"{type(module).__name__} does not pass keyword arguments on to its attention function")
     layer: int = module.layer_idx  # type: ignore[assignment]
     output = meta.attend(
         layer,
@@ -120,12 +118,14 @@ class BoundModel:
     @property
     def dtype(self) -> torch.dtype:
         """Of the weights."""
-        return self.hf.dtype
+        dtype: torch.dtype = self.hf.dtype
+        return dtype
 
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return self.hf.device
+        device: torch.device = self.hf.device
+        return device
 
     def forward(
         self,

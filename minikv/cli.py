@@ -1,0 +1,96 @@
+"""The `minikv` command. Heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+from minikv import __version__
+from minikv.errors import MinikvError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status: 0, 1 for an error that was explained, 2 for wrong usage."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except MinikvError as error:
+        print(f"minikv: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("minikv: stopped", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="minikv", description="A small LLM engine, and the course that builds it.")
+    parser.add_argument("--version", action="version", version=f"minikv {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    incident = commands.add_parser("incident", help="see the leak, then the refusal that should have been")
+    incident.add_argument(
+        "--scale",
+        choices=("article", "pocket", "production"),
+        default="article",
+        help="article: a model that speaks (default); pocket: seconds, random weights; production: the real numbers",
+    )
+    incident.add_argument("--prompt-tokens", type=_positive, metavar="N", help="length of the refused request")
+    incident.add_argument("--json", action="store_true", help="print one JSON object and nothing else on stdout")
+    incident.set_defaults(run=_incident)
+
+    prepare = commands.add_parser("prepare", help="convert the default weights once")
+    prepare.set_defaults(run=_prepare)
+
+    course = commands.add_parser("course", help="your own copy of the notebooks")
+    actions = course.add_subparsers(required=True, metavar="ACTION")
+    start = actions.add_parser("start", help="make or refresh the copy; what you changed is never overwritten")
+    start.add_argument("target", nargs="?", default="my_course", help="folder for the copy (default: my_course)")
+    start.add_argument("--quiet", action="store_true", help="say nothing unless something is wrong")
+    start.set_defaults(run=_course_start)
+    return parser
+
+
+def _positive(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return number
+
+
+def _incident(options: argparse.Namespace) -> int:
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    from minikv.incident.replay import replay
+    from minikv.incident.scales import SCALES
+    from minikv.incident.story import Progress, as_json, tell
+
+    with Progress() as say:
+        report = replay(SCALES[options.scale], attack_tokens=options.prompt_tokens, say=say)
+    if options.json:
+        print(json.dumps(as_json(report), ensure_ascii=False))
+    else:
+        tell(report)
+    return 0
+
+
+def _prepare(_options: argparse.Namespace) -> int:
+    from minikv.models.weights import prepare
+
+    print(f"default weights: {prepare()}")
+    return 0
+
+
+def _course_start(options: argparse.Namespace) -> int:
+    from minikv.course.copy import CourseNotFound, start
+
+    try:
+        start(options.target, quiet=options.quiet)
+    except CourseNotFound as error:
+        print(f"minikv: {error}", file=sys.stderr)
+        return 1
+    return 0
