@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from minikv.memory import PagePool, PageTable
+from minikv.models.adapter import AttentionOptions
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,7 @@ class AttentionBackend(Protocol):
         keys: torch.Tensor,
         values: torch.Tensor,
         sequences: Sequence[SequenceView],
-        *,
-        scaling: float,
-        window: int | None,
-        softcap: float | None,
-        sinks: torch.Tensor | None,
+        options: AttentionOptions,
     ) -> torch.Tensor:
         """Attend, for one layer.
 
@@ -49,7 +46,7 @@ class AttentionBackend(Protocol):
             query: [tokens, query heads, key width].
             keys, values: one layer of the pool as slots, [num_slots, kv_heads, width].
             sequences: who reads what.
-            scaling, window, softcap, sinks: as in `StepAttention.attend`.
+            options: what the layer asks for.
 
         Returns:
             [tokens, query heads, value width].
@@ -101,21 +98,9 @@ class AttentionMetadata:
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        *,
-        scaling: float,
-        window: int | None,
-        softcap: float | None,
-        sinks: torch.Tensor | None,
+        options: AttentionOptions,
     ) -> torch.Tensor:
         """Store this step's keys and values, then read through the page tables; see `StepAttention`."""
         self.pool.store(layer, self.slot_mapping, key, value)
-        return self.backend(
-            query,
-            self.pool.keys[layer].flatten(0, 1),
-            self.pool.values[layer].flatten(0, 1),
-            self.sequences,
-            scaling=scaling,
-            window=window,
-            softcap=softcap,
-            sinks=sinks,
-        )
+        keys, values = self.pool.keys[layer].flatten(0, 1), self.pool.values[layer].flatten(0, 1)
+        return self.backend(query, keys, values, self.sequences, options)

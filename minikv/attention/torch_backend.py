@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from minikv.attention.metadata import SequenceView
+from minikv.models.adapter import AttentionOptions
 
 QUERY_ROWS = 256  # query tokens scored at once: bounds the memory that a long prompt needs
 
@@ -20,18 +21,14 @@ def attend(
     keys: torch.Tensor,
     values: torch.Tensor,
     sequences: Sequence[SequenceView],
-    *,
-    scaling: float,
-    window: int | None,
-    softcap: float | None,
-    sinks: torch.Tensor | None,
+    options: AttentionOptions,
 ) -> torch.Tensor:
     """Attend for one layer; arguments and result as in `AttentionBackend`."""
     output = query.new_empty(query.shape[0], query.shape[1], values.shape[2])
     decodes = [view for view in sequences if view.length == 1]
     if decodes:
         rows = torch.tensor([view.start for view in decodes], device=query.device)
-        output[rows] = _decode(query[rows], keys, values, decodes, scaling, window, softcap, sinks)
+        output[rows] = _decode(query[rows], keys, values, decodes, options)
     for view in sequences:
         if view.length == 1:
             continue
@@ -40,7 +37,7 @@ def attend(
             block = slice(view.start + first, view.start + min(first + QUERY_ROWS, view.length))
             offset = view.seq_len - view.length + first
             seen = min(view.seq_len, offset + QUERY_ROWS)  # later keys lie in every row's future
-            output[block] = _prefill(query[block], key[:seen], value[:seen], offset, scaling, window, softcap, sinks)
+            output[block] = _prefill(query[block], key[:seen], value[:seen], offset, options)
     return output
 
 
@@ -48,18 +45,15 @@ def decode_weights(
     query: torch.Tensor,
     keys: torch.Tensor,
     views: Sequence[SequenceView],
-    *,
-    scaling: float,
-    window: int | None,
-    softcap: float | None,
-    sinks: torch.Tensor | None,
+    options: AttentionOptions,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention weights of one query token a request.
 
     Args:
         query: [n, query heads, key width].
         keys: one layer as slots, [num_slots, kv_heads, key width].
-        views: the n requests; others as in `StepAttention.attend`.
+        views: the n requests.
+        options: what the layer asks for.
 
     Returns:
         Weights [n, kv_heads, group, longest], zero past each request's length, and the slots they fall on,
@@ -71,15 +65,15 @@ def decode_weights(
     slots = torch.stack([torch.cat([view.slots, view.slots[:1].expand(longest - view.seq_len)]) for view in views])
     position = torch.arange(longest, device=query.device)
     hidden = position >= lengths[:, None]
-    if window is not None:
-        hidden |= position < lengths[:, None] - window
+    if options.window is not None:
+        hidden |= position < lengths[:, None] - options.window
     n, heads, width = query.shape
     kv_heads = keys.shape[1]
     grouped = query.view(n, kv_heads, heads // kv_heads, width)
     key = keys[slots].permute(0, 2, 3, 1)  # [n, kv_heads, width, longest]
-    scores = _cap((grouped @ key).float(), scaling, softcap)
+    scores = _cap((grouped @ key).float(), options)
     scores.masked_fill_(hidden[:, None, None, :], float("-inf"))
-    return _softmax(scores, _per_group(sinks, kv_heads)), slots
+    return _softmax(scores, _per_group(options.sinks, kv_heads)), slots
 
 
 def _decode(
@@ -87,13 +81,10 @@ def _decode(
     keys: torch.Tensor,
     values: torch.Tensor,
     views: Sequence[SequenceView],
-    scaling: float,
-    window: int | None,
-    softcap: float | None,
-    sinks: torch.Tensor | None,
+    options: AttentionOptions,
 ) -> torch.Tensor:
     """One query token each: query [n, query heads, width], result [n, query heads, value width]."""
-    weights, slots = decode_weights(query, keys, views, scaling=scaling, window=window, softcap=softcap, sinks=sinks)
+    weights, slots = decode_weights(query, keys, views, options)
     value = values[slots].transpose(1, 2)  # [n, kv_heads, longest, value width]
     return (weights.to(value.dtype) @ value).view(query.shape[0], query.shape[1], -1).to(query.dtype)
 
@@ -103,10 +94,7 @@ def _prefill(
     key: torch.Tensor,
     value: torch.Tensor,
     offset: int,
-    scaling: float,
-    window: int | None,
-    softcap: float | None,
-    sinks: torch.Tensor | None,
+    options: AttentionOptions,
 ) -> torch.Tensor:
     """Consecutive query tokens of one request, the first at position `offset`; shapes as in `attend`."""
     length, heads, width = query.shape
@@ -114,9 +102,9 @@ def _prefill(
     group = heads // kv_heads
     folded = query.view(length, kv_heads, group, width).permute(1, 2, 0, 3).reshape(kv_heads, -1, width)
     scores = (folded @ key.permute(1, 2, 0)).view(kv_heads, group, length, seen)
-    scores = _cap(scores.float(), scaling, softcap)
-    _hide_future(scores, offset, window)
-    weights = _softmax(scores, _per_group(sinks, kv_heads)).to(value.dtype)
+    scores = _cap(scores.float(), options)
+    _hide_future(scores, offset, options.window)
+    weights = _softmax(scores, _per_group(options.sinks, kv_heads)).to(value.dtype)
     mixed = weights.view(kv_heads, group * length, seen) @ value.transpose(0, 1)
     return mixed.view(kv_heads, group, length, -1).permute(2, 0, 1, 3).reshape(length, heads, -1).to(query.dtype)
 
@@ -133,10 +121,10 @@ def _hide_future(scores: torch.Tensor, offset: int, window: int | None) -> None:
     scores[..., first:].masked_fill_(hidden, float("-inf"))
 
 
-def _cap(scores: torch.Tensor, scaling: float, softcap: float | None) -> torch.Tensor:
+def _cap(scores: torch.Tensor, options: AttentionOptions) -> torch.Tensor:
     """Scale scores in place, and bend them if there is a soft cap."""
-    scores.mul_(scaling)
-    return scores if softcap is None else softcap * torch.tanh(scores / softcap)
+    scores.mul_(options.scaling)
+    return scores if options.softcap is None else options.softcap * torch.tanh(scores / options.softcap)
 
 
 def _per_group(sinks: torch.Tensor | None, kv_heads: int) -> torch.Tensor | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 
 from minikv.attention import torch_backend
 from minikv.attention.metadata import SequenceView
+from minikv.models.adapter import AttentionOptions
 
 
 class WatchedAttention:
@@ -28,10 +28,10 @@ class WatchedAttention:
         keys: torch.Tensor,
         values: torch.Tensor,
         sequences: Sequence[SequenceView],
-        **options: Any,
+        options: AttentionOptions,
     ) -> torch.Tensor:
         """As `torch_backend.attend`."""
         if len(sequences) == 1 and sequences[0].length == 1:
-            weights, slots = torch_backend.decode_weights(query, keys, sequences, **options)
+            weights, slots = torch_backend.decode_weights(query, keys, sequences, options)
             self.weight[slots[0].numpy()] += weights.sum(dim=(0, 1, 2)).double().numpy()
-        return torch_backend.attend(query, keys, values, sequences, **options)
+        return torch_backend.attend(query, keys, values, sequences, options)

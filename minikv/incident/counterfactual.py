@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,12 +10,10 @@ from minikv.config import NodeConfig
 from minikv.disagg.router import Cluster
 from minikv.incident.scales import FIRST_CHARACTER, NUM_CHARACTERS, Visit
 from minikv.incident.snapshot import Snapshot
+from minikv.incident.stage import Stage
 from minikv.memory import PagePool, pages_needed
 from minikv.sampling import SamplingParams
 from minikv.scheduling.request import Completion
-
-if TYPE_CHECKING:
-    from minikv.incident.replay import Stage
 
 
 def tenants_that_matter(

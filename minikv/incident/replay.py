@@ -2,53 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-
-import numpy as np
+from dataclasses import dataclass, replace
 
 from minikv.disagg.router import Cluster
-from minikv.errors import Rejected
-from minikv.incident.attention import WatchedAttention
 from minikv.incident.counterfactual import tenants_that_matter
-from minikv.incident.history import UNREAD, HistoricalCluster, Witness, historical_limit
-from minikv.incident.scales import Scale, Visit
+from minikv.incident.history import HistoricalCluster, historical_limit
+from minikv.incident.scales import Scale
 from minikv.incident.snapshot import Snapshot
+from minikv.incident.stage import Outcome, Say, Stage, build
 from minikv.incident.tenants import canaries_in, word_runs_in
-from minikv.models.adapter import BoundModel
-from minikv.sampling import SamplingParams
-from minikv.scheduling.request import Completion
-from minikv.trace import Allocate, Read
-
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one cluster did with the request that it should refuse. Counts come from its pools and its ledger.
-
-    Attributes:
-        completion: the answer as the client gets it.
-        pages_reserved, pages_written, pages_stale: of the decode node when it took the handoff.
-        stale_page_writers: tenants whose contents lay in the stale pages, with pages.
-        stale_slots_read: different slots read though the request had not written them.
-        stale_writers: tenants who had written those slots, with slots.
-        attention: share of the decode node's attention that fell on slots of each tenant, largest first.
-        leaked: what came out, see `Report`.
-        tested: for random weights, how many tenants' prompts were changed to find that out.
-    """
-
-    completion: Completion
-    pages_reserved: int = 0
-    pages_written: int = 0
-    pages_stale: int = 0
-    stale_page_writers: dict[str, int] = field(default_factory=dict)
-    stale_slots_read: int = 0
-    stale_writers: dict[str, int] = field(default_factory=dict)
-    attention: dict[str, float] = field(default_factory=dict)
-    leaked: list[str] = field(default_factory=list)
-    tested: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,121 +34,6 @@ class Report:
         return historical_limit(self.scale.context_length, self.historical.prefill.pool.num_slots)
 
 
-class Stage:
-    """A model and a cluster with a past: earlier tenants have come, been served, and gone.
-
-    Args:
-        scale: which sizes.
-        model: already loaded, so that several stages can share it.
-        cluster: the cluster to fill; of any kind, just built.
-
-    Attributes:
-        names: tenant by request number.
-    """
-
-    def __init__(self, scale: Scale, model: BoundModel, cluster: Cluster) -> None:
-        self.scale = scale
-        self.model = model
-        self.cluster = cluster
-        self.names: dict[int, str] = {}
-        self.visits = scale.visits(model)
-
-    def play_past(self, say: Say = lambda _text: None) -> None:
-        """Serve the earlier tenants, group after group.
-
-        A tenant who is told to ask for fewer tokens does so. The right door says that at article scale, where it
-        wants a request to fit on either node; the historical one let it pass.
-        """
-        for group in self.visits:
-            say(f"served now: {_listed([visit.tenant.name for visit in group])}")
-            for done, visit in zip(self._serve(group), group, strict=True):
-                fewer = _fewer_tokens(done, visit.max_tokens)
-                if fewer:
-                    say(f"{visit.tenant.name} asked for {visit.max_tokens} tokens; now for {fewer}: {done.error}")
-                    (done,) = self._serve([replace(visit, max_tokens=fewer)])
-                if done.error is not None:
-                    raise done.error
-
-    def _serve(self, group: list[Visit]) -> list[Completion]:
-        completions = self.cluster.generate(
-            [visit.prompt for visit in group],
-            [SamplingParams(max_tokens=visit.max_tokens, ignore_eos=True) for visit in group],
-            tenant=[visit.tenant.name for visit in group],
-        )
-        self.names.update({done.request_id: done.tenant for done in completions})
-        return completions
-
-    def watched_attack(self, length: int | None = None) -> tuple[Completion, dict[str, float]]:
-        """As `attack`; also returns the share of the decode node's attention that fell on whose slots."""
-        node = self.cluster.decode
-        watch = WatchedAttention(node.pool.num_slots)
-        plain, node.attention = node.attention, watch
-        try:
-            completion = self.attack(length)
-        finally:
-            node.attention = plain
-        if node.pool.ledger is None or not watch.weight.any():
-            return completion, {}
-        self.names[completion.request_id] = completion.tenant
-        read = np.flatnonzero(watch.weight)
-        writers, index = np.unique(node.pool.ledger.writer[read], return_inverse=True)
-        weights = np.bincount(index, watch.weight[read]) / watch.weight.sum()
-        order = np.argsort(-weights)
-        return completion, {self.name(int(writers[i])): float(weights[i]) for i in order}
-
-    def attack(self, length: int | None = None) -> Completion:
-        """Send the request that must be refused, and return the answer."""
-        prompt = self.scale.attack(self.model, length)
-        return self.cluster.generate([prompt], self.scale.attack_params, tenant="attacker")[0]
-
-    def measure(self, completion: Completion) -> Outcome:
-        """Count in pools and ledger what the request had and read."""
-        number = completion.request_id
-        lent = sum(isinstance(e, Allocate) and e.owner == number for e in self.cluster.trace)
-        if not isinstance(self.cluster, HistoricalCluster) or number not in self.cluster.decode.commits:  # type: ignore[attr-defined]
-            foreign = Counter[str]()
-            for event in self.cluster.trace:
-                if isinstance(event, Read) and event.owner == number:
-                    foreign.update({self.name(w): n for w, n in event.writers if w != number})
-            return Outcome(completion, lent, stale_slots_read=foreign.total(), stale_writers=dict(foreign))
-        commit = self.cluster.decode.commits[number]  # type: ignore[attr-defined]
-        writers = self._stale_reads(number)
-        return Outcome(
-            completion,
-            pages_reserved=commit.pages_reserved,
-            pages_written=commit.pages_written,
-            pages_stale=len(commit.stale_page_writers),
-            stale_page_writers=dict(Counter(self.name(w) for w in commit.stale_page_writers)),
-            stale_slots_read=len(writers),
-            stale_writers=dict(Counter(self.name(int(w)) for w in writers)),
-        )
-
-    def _stale_reads(self, number: int) -> np.ndarray:
-        ledger = self.cluster.decode.pool.ledger
-        if not isinstance(ledger, Witness) or number not in ledger.stale_reads:
-            return np.empty(0, dtype=np.int64)
-        writers = ledger.stale_reads[number]
-        stale: np.ndarray = writers[writers != UNREAD]
-        return stale
-
-    def name(self, number: int) -> str:
-        """Tenant of a request number; "nobody" for slots that were never written."""
-        return self.names.get(number, "nobody")
-
-
-def build(scale: Scale, model: BoundModel, kind: type[Cluster] = Cluster, **settings: object) -> Cluster:
-    """A cluster of either kind in the sizes of a scale."""
-    return kind(
-        model,
-        prefill=scale.prefill,
-        decode=scale.decode,
-        page_size=scale.page_size,
-        context_length=scale.context_length,
-        allow_context_above_pool=True,
-        **settings,  # type: ignore[arg-type]
-    )
-
-
 def replay(scale: Scale, *, attack_tokens: int | None = None, say: Say = lambda _text: None) -> Report:
     """Run history and the fix at one scale.
 
@@ -198,22 +45,24 @@ def replay(scale: Scale, *, attack_tokens: int | None = None, say: Say = lambda 
     say(f"loading {scale.model_name}")
     model = scale.load()
     say("the historical cluster: earlier tenants come, are served, and go")
-    old = Stage(scale, model, build(scale, model, HistoricalCluster))
+    historical = build(scale, model, HistoricalCluster)
+    old = Stage(scale, model, historical)
     old.play_past(say)
-    past = Snapshot(old.cluster)
+    past = Snapshot(historical)
     say("the historical cluster: the request that should be refused")
     completion, attention = old.watched_attack(attack_tokens)
     before = replace(old.measure(completion), attention=attention)
     before = find_leaks(old, before, past, attack_tokens, say)
     say("the right cluster: the same tenants, the same request")
-    new = Stage(scale, model, build(scale, model))
+    right = build(scale, model, Cluster)
+    new = Stage(scale, model, right)
     new.play_past(say)
-    past = Snapshot(new.cluster)
+    past = Snapshot(right)
     completion, attention = new.watched_attack(attack_tokens)
     after = replace(new.measure(completion), attention=attention)
     after = find_leaks(new, after, past, attack_tokens, say)
     tokens = attack_tokens or scale.attack_tokens
-    return Report(scale, tokens, before, after, old.cluster, new.cluster)  # type: ignore[arg-type]
+    return Report(scale, tokens, before, after, historical, right)
 
 
 def find_leaks(
@@ -240,14 +89,3 @@ def find_leaks(
         say(f"who matters? the prompts of {len(tested)} tenants are changed, one at a time")
     matter = tenants_that_matter(stage, answer, past, tested, attack_tokens)
     return replace(outcome, leaked=matter, tested=len(tested))
-
-
-def _fewer_tokens(done: Completion, asked: int) -> int:
-    """What a refused client may ask for instead; 0 if it was not refused or nothing would do."""
-    if not isinstance(done.error, Rejected) or done.error.limit is None:
-        return 0
-    return max(0, done.error.limit + asked - done.prompt_tokens)
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names) if len(names) < 4 else f"{names[0]} ... {names[-1]} ({len(names)} tenants)"

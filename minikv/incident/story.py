@@ -9,7 +9,8 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.status import Status
 
-from minikv.incident.replay import Outcome, Report
+from minikv.incident.replay import Report
+from minikv.incident.stage import Outcome
 from minikv.trace import HandoffDone
 from minikv.viz.page_map import page_map
 

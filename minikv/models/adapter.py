@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -23,6 +24,23 @@ NAME = "minikv"
 Prompt = str | Sequence[int] | Sequence[dict[str, str]]
 
 
+@dataclass(frozen=True)
+class AttentionOptions:
+    """What a model's layer asks of its attention, beyond query, key and value.
+
+    Attributes:
+        scaling: factor on the scores.
+        window: positions that a token sees, itself included; None for all.
+        softcap: scores become softcap * tanh(score / softcap); None for none.
+        sinks: [query heads], one extra logit a head in the softmax that carries no value; None for none.
+    """
+
+    scaling: float
+    window: int | None = None
+    softcap: float | None = None
+    sinks: torch.Tensor | None = None
+
+
 class StepAttention(Protocol):
     """What a forward pass carries to each layer's attention, as the keyword argument `meta`."""
 
@@ -32,11 +50,7 @@ class StepAttention(Protocol):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        *,
-        scaling: float,
-        window: int | None,
-        softcap: float | None,
-        sinks: torch.Tensor | None,
+        options: AttentionOptions,
     ) -> torch.Tensor:
         """Store this step's keys and values, attend, and return [tokens, query heads, value width].
 
@@ -44,10 +58,7 @@ class StepAttention(Protocol):
             layer: layer number.
             query: [tokens, query heads, key width], position already applied.
             key, value: [tokens, kv heads, width], position already applied to keys.
-            scaling: factor on the scores.
-            window: positions that a token sees, itself included; None for all.
-            softcap: scores become softcap * tanh(score / softcap); None for none.
-            sinks: [query heads], one extra logit a head in the softmax that carries no value; None for none.
+            options: of this layer.
         """
 
 
@@ -70,16 +81,14 @@ def paged_attention(
     if meta is None:
         raise UnsupportedModel(f"{type(module).__name__} does not pass keyword arguments on to its attention function")
     layer: int = module.layer_idx  # type: ignore[assignment]
-    output = meta.attend(
-        layer,
-        query[0].transpose(0, 1),
-        key[0].transpose(0, 1),
-        value[0].transpose(0, 1),
+    options = AttentionOptions(
         scaling=scaling if scaling is not None else query.shape[-1] ** -0.5,
         window=sliding_window,
         softcap=softcap,
         sinks=s_aux,
     )
+    query, key, value = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    output = meta.attend(layer, query, key, value, options)
     return output.unsqueeze(0), None
 
 
@@ -242,7 +251,7 @@ class _Trial:
         self.layers: dict[int, tuple[int, int, int]] = {}
 
     def attend(
-        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **_options: Any
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, _options: AttentionOptions
     ) -> torch.Tensor:
         self.layers[layer] = (key.shape[1], key.shape[2], value.shape[2])
         return query.new_zeros(query.shape[0], query.shape[1], value.shape[2])
