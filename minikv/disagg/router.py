@@ -96,9 +96,21 @@ class Cluster(Frontend):
         """One step of the prefill node, the handoffs that find room, one step of the decode node."""
         self.trace.step += 1
         self._ready.extend(self._run(self.prefill))
-        while self._ready and self._hand_over(self._ready[0]):
-            self._ready.popleft()
+        self._hand_over_all()
         self._run(self.decode)
+
+    def _hand_over_all(self) -> None:
+        """Move requests to the decode node, oldest first, until one finds no room."""
+        while self._ready:
+            request = self._ready.popleft()
+            try:
+                moved = self._hand_over(request)
+            except Exception as error:
+                self._fail([request], error)
+                continue
+            if not moved:
+                self._ready.appendleft(request)
+                return
 
     def _hand_over(self, request: Request) -> bool:
         """Move a request to the decode node; False if that has no room yet."""

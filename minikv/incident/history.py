@@ -7,7 +7,7 @@ Sources: sgl-project/sglang issue #30233 and the published wheels 0.5.11 and 0.5
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -222,6 +222,10 @@ class HistoricalCluster(Cluster):
             reason, error = "rejected", leg.to_finish
             request.output_ids.clear()
         super()._finish(request, reason, error)
+
+    def _fail(self, requests: Sequence[Request], error: Exception) -> None:
+        """A leg that fails fails its request."""
+        super()._fail([self.requests[request.number] for request in requests], error)
 
     def _drop(self, request: Request) -> None:
         leg = self._legs.pop(request.number, None)

@@ -82,9 +82,9 @@ def as_json(report: Report) -> dict[str, Any]:
     }
 
 
-def tell(report: Report) -> None:
-    """Print the story."""
-    console = Console(width=WIDTH, highlight=False)
+def tell(report: Report, console: Console | None = None) -> None:
+    """Print the story, by default on standard output."""
+    console = console or Console(width=WIDTH, highlight=False)
     scale, after = report.scale, report.after
     prefill, decode = report.historical.prefill.pool, report.historical.decode.pool
     console.rule(f"[bold]Seven stale pages, at {scale.name} scale")
@@ -152,7 +152,7 @@ def _counts(console: Console, report: Report) -> None:
     drawing = page_map(report.historical.trace, node="decode", pages=shown)
     if len(shown) < len(pages):
         console.print(f"the first {SHOWN_PAGES - 2} and the last 2 of its {len(pages):,} pages:")
-    for line in drawing.text.splitlines()[1:]:
+    for line in drawing.text.splitlines():
         console.print(f"  {escape(line)}", soft_wrap=True)
     console.print("  owner is not writer: every page belongs to the request, and others wrote what is in it.\n")
 
