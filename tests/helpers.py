@@ -73,8 +73,9 @@ def gemma2() -> BoundModel:
 def gpt_oss() -> BoundModel:
     """Attention sinks, windows, and a mixture of experts."""
     config = GptOssConfig(
-        **SIZES, sliding_window=WINDOW, num_local_experts=2, num_experts_per_tok=1, pad_token_id=None
-    )
+        **SIZES, sliding_window=WINDOW, num_local_experts=2, num_experts_per_tok=1, pad_token_id=None,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+    )  # fmt: skip
     model = built(config)
     for name, weight in model.hf.named_parameters():
         if "sinks" in name:

@@ -7,6 +7,7 @@ from minikv.course.check import CheckFailed, check
 from minikv.course.parts import learner_or_reference
 from minikv.course.predict import keep_guess, open_guess, predict, reveal, surprises
 from minikv.course.preflight import preflight
+from minikv.course.say import progress
 
 __all__ = [
     "CheckFailed",
@@ -16,6 +17,7 @@ __all__ = [
     "open_guess",
     "predict",
     "preflight",
+    "progress",
     "reveal",
     "surprises",
 ]

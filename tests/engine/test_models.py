@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +43,11 @@ from minikv.models.tiny import byte_tokenizer
 
 GPT2_SMALL = GPT2Config()
 QWEN3_06B = Qwen3Config(num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8, head_dim=128)
-LLAMA_31_8B = LlamaConfig(
-    hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8
-)
+LLAMA_31_8B = LlamaConfig(hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8)
 LLAMA_2_7B = LlamaConfig(hidden_size=4096, num_hidden_layers=32, num_attention_heads=32)
 DEEPSEEK_V3 = DeepseekV3Config()
 
-SMALL: dict[str, Any] = dict(
-    vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=4
-)
+SMALL: dict[str, Any] = dict(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
 
 
 # Five ways to name a model
@@ -100,6 +99,7 @@ def test_model_without_a_tokenizer_takes_ids() -> None:
     assert len(done.token_ids) == 3 and done.text == ""
 
 
+@pytest.mark.slow
 def test_hub_id_in_the_local_cache(tmp_path: Path) -> None:
     """What was downloaded before is found without a network."""
     snapshot = tmp_path / "models--someone--something" / "snapshots" / ("0" * 40)
@@ -134,17 +134,81 @@ def test_missing_folder_is_not_taken_for_a_hub_id(tmp_path: Path) -> None:
         load_model(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("offline", ["1", "0"])
-def test_hub_out_of_reach(offline: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within ten seconds, with three ways on; also if nothing told us that there is no network."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", offline)
-    monkeypatch.setenv("HF_ENDPOINT", "https://10.255.255.1")  # a private address that does not answer
+def load_elsewhere(name: str, **environment: str) -> str:
+    """What a new process with other settings says to `load_model(name)`: type and message of the error."""
+    code = f"""
+import minikv
+try:
+    minikv.load_model({name!r})
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    settings = {"HF_HUB_OFFLINE": "0", "HF_HUB_CACHE": os.devnull} | environment
+    return subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | settings, capture_output=True, text=True, timeout=120
+    ).stdout
+
+
+def assert_three_ways_on(message: str) -> None:
+    assert message.startswith("ModelNotFound") and "nobody/has-this" in message
+    assert all(way in message for way in ("(1)", "(2)", "(3)")), message
+
+
+def test_hub_switched_off() -> None:
+    """`HF_HUB_OFFLINE=1`, as in these tests."""
     start = time.monotonic()
     with pytest.raises(ModelNotFound) as caught:
         load_model("nobody/has-this")
     assert time.monotonic() - start < 10
-    for way in ("(1)", "(2)", "(3)", "nobody/has-this"):
-        assert way in str(caught.value)
+    assert_three_ways_on(f"ModelNotFound {caught.value}")
+
+
+@pytest.mark.slow
+def test_hub_out_of_reach(tmp_path: Path) -> None:
+    """Nobody listens there."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    assert_three_ways_on(load_elsewhere("nobody/has-this", HF_ENDPOINT=address, HF_HUB_CACHE=str(tmp_path)))
+
+
+@pytest.mark.slow
+def test_hub_that_says_nothing(tmp_path: Path) -> None:
+    """It takes the call and never speaks: an answer all the same, within ten seconds (and an import's five)."""
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        start = time.monotonic()
+        address = f"http://127.0.0.1:{mute.getsockname()[1]}"
+        said = load_elsewhere("nobody/has-this", HF_ENDPOINT=address, HF_HUB_CACHE=str(tmp_path))
+        assert time.monotonic() - start < 20
+    assert_three_ways_on(said)
+
+
+class NotThere(BaseHTTPRequestHandler):
+    """A hub that knows no model."""
+
+    def do_HEAD(self) -> None:
+        self.send_response(404)
+        self.send_header("X-Error-Code", "RepoNotFound")
+        self.end_headers()
+
+    do_GET = do_HEAD
+
+    def log_message(self, *_args: object) -> None:
+        pass
+
+
+@pytest.mark.slow
+def test_hub_without_that_model(tmp_path: Path) -> None:
+    """A mistyped id is `ModelNotFound` too, and the message does not blame the network."""
+    with HTTPServer(("127.0.0.1", 0), NotThere) as hub:
+        threading.Thread(target=hub.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{hub.server_port}"
+        said = load_elsewhere("nobody/has-this", HF_ENDPOINT=address, HF_HUB_CACHE=str(tmp_path))
+        hub.shutdown()
+    assert said.startswith("ModelNotFound") and "nobody/has-this" in said
+    assert "not reached" not in said
 
 
 def test_default_weights_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,9 +221,7 @@ def test_default_weights_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.more
 @pytest.mark.model
-def test_conversion_in_a_fresh_cache(
-    smollm2: BoundModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_conversion_in_a_fresh_cache(smollm2: BoundModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Converted anew: the same weights as before, and nothing half-made is left beside them."""
     monkeypatch.setenv("MINIKV_CACHE", str(tmp_path))
     fresh = load_model("smollm2")

@@ -1,0 +1,126 @@
+# %% [markdown]
+# # 00 Preflight and cold open
+#
+# **Is everything here, and what are we hunting?**
+#
+# When you are through, you know that your machine can run the course, and you have seen something that should not
+# happen. About 10 minutes. There is no exercise.
+#
+# **Who can do this course?** You can write a class and index a list. You have seen an array. *Softmax* comes up later,
+# and is explained in two lines when it does. You need no GPU, no account and no internet.
+
+# %% [markdown]
+# ## Is everything here?
+#
+# Each line says one of three things. **OK**: fine. **WARN**: go on, and the line says what you lose. **STOP**: do what
+# the line says, then run the cell again. A warning never stops the course.
+
+# %% tags=["nbval-ignore-output"]
+import os
+
+from minikv.course import keep_guess, preflight, progress
+
+# The copy in the repository is made without versions and places, since these differ from machine to machine.
+ready = preflight(details="MINIKV_CI" not in os.environ)
+
+# %% [markdown]
+# ## Something that should not happen
+#
+# Here is a server that runs a language model. It is a real model with real weights, and it runs on your machine. It
+# has had two customers today. We made them up, with everything they say.
+#
+# Each of them sent a text, got an answer, and left. The server has nothing more to do for either of them.
+#
+# Then you come. You ask about the weather.
+#
+# Run the cell. It takes about half a minute.
+
+# %% tags=["nbval-ignore-output"]
+from minikv.incident.history import HistoricalCluster
+from minikv.incident.replay import Stage, build
+from minikv.incident.scales import ARTICLE, QUESTION
+from minikv.incident.tenants import tenant
+
+with progress() as say:
+    say("loading the model")
+    model = ARTICLE.load()
+    server = Stage(ARTICLE, model, build(ARTICLE, model, HistoricalCluster))
+    server.play_past(say)
+    say("your question is answered")
+    answer = server.attack()
+
+print("You asked, again and again, to make it a long question:")
+print("   ", QUESTION)
+print("The server answered:")
+print("   ", " ".join(answer.text.split()))
+
+# %% [markdown]
+# That is not about the weather.
+#
+# A machine that watches this server would not notice. It looks at a number that comes with every answer: 200 means that
+# all went well, 400 that the request was turned away.
+
+# %%
+asked = model.decode(server.scale.attack(model))
+customers = [visit.tenant for group in server.visits for visit in group]
+names = [name for customer in customers for name in customer.canaries]
+
+print("customers before you:                    ", len(customers))
+print("times that you asked about the snow:     ", asked.count("snow"))
+print("secret words of theirs in your question: ", sum(name in asked for name in names))
+print("what came with the answer:               ", answer.status)
+assert (answer.status, answer.finish_reason) == (200, "length")
+assert not any(name in asked for name in names)
+
+# %% [markdown]
+# ## Where is it from?
+#
+# Below is the answer that you got. Beside it is the text that one of the two customers had sent. Where both have the
+# same words in the same order, they stand in brackets, with the same number left and right.
+
+# %% tags=["nbval-ignore-output"]
+from minikv.viz.texts import side_by_side
+
+side_by_side("what you were told", answer.text, "what quennell had sent", tenant("quennell").text)
+
+# %% [markdown]
+# You did not know quennell. You did nothing clever: no trick, no password, no forged request. You sent a question that
+# was too long.
+#
+# In 2026 this happened to real people. An article reports 155 answers of a public service, between 27 August and 9
+# September, that were stitched partly from what other customers had written. (*KV Cache Explained: How a Cloudflare Bug
+# Leaked Users' Prompts*. The fault itself is on public record, as SGLang issue
+# [#30233](https://github.com/sgl-project/sglang/issues/30233).)
+
+# %% [markdown]
+# ## Your guess
+#
+# How can this happen? Write one sentence, between the quotation marks. You know little yet, and that is the point: a
+# wrong guess is worth more here than none. It is kept, and chapter 09 opens it again.
+
+# %%
+my_guess = keep_guess("...")
+
+# %% [markdown]
+# ## How the course works
+#
+# * `notebooks/` are the lessons. They say when to go to `exercises/`. `solutions/` has the answers.
+# * Before each surprise you make a **prediction**. Nobody scores it. At the end of a chapter you get a list of what
+#   surprised you.
+# * Each exercise has a **check** right below it. It tells you what your code did. When it says `[ok]`, your code is
+#   kept in `my_minikv/`, and the server of the later chapters runs on it.
+# * Stuck? Take the reference and go on. Nothing is locked.
+#
+# | | chapter | the question | |
+# |---|---|---|---|
+# | 03 | Pages | Why lend pages, and what is in a page when you get it? | **here: go on with this one** |
+# | 08 | Seven stale pages | Whose words are these? | **here: and then this one** |
+# | 01, 02 | | What does a server keep of your words, and what does it cost? | planned |
+# | 04 to 07 | | How is it found again, shared, limited, and moved? | planned |
+# | 09, 10 | | Which line was it, and what would have stopped it? | planned |
+# | 11 to 15 | electives | for later | planned |
+#
+# Next: `notebooks/03_pages.ipynb`.
+
+# %%
+print("chapter 00: done")

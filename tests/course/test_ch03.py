@@ -1,0 +1,142 @@
+"""Chapter 03: each wrong answer gets its own verdict and hint, each right one of any design gets [ok]."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import ch03_answers as answers
+import pytest
+
+from minikv.course import check, learner_or_reference
+from minikv.course.chapters import ch03
+from minikv.course.check import _met
+from minikv.course.declare import Exercise, Question, Verdict, find, of_chapter
+
+EXERCISES = {
+    "ex-3.1": (answers.PAGES_NAME, answers.PAGES_WRONG, answers.PAGES_RIGHT),
+    "ex-3.2": (answers.ALLOCATOR_NAME, answers.ALLOCATOR_WRONG, answers.ALLOCATOR_RIGHT),
+    "ex-3.3": (answers.READING_NAME, answers.READING_WRONG, answers.READING_RIGHT),
+}
+WRONG = [(i, title) for i, (_name, wrong, _right) in EXERCISES.items() for title in wrong]
+RIGHT = [(i, title) for i, (_name, _wrong, right) in EXERCISES.items() for title in right]
+
+Out = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def fresh(learner: Path) -> None:
+    _met.clear()
+
+
+@pytest.fixture
+def cell(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs a source as a notebook cell does and returns what it calls `name`."""
+    main = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+
+    def run(source: str, name: str) -> Any:
+        file = f"<cell {len(linecache.cache)}>"
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        exec(compile(source, file, "exec"), vars(main))
+        return vars(main)[name]
+
+    return run
+
+
+def judged(exercise_id: str, thing: Any) -> Verdict:
+    exercise = find(Exercise, exercise_id)
+    assert exercise is not None
+    return exercise.judge(thing)
+
+
+@pytest.mark.parametrize(("exercise_id", "title"), WRONG)
+def test_a_wrong_answer_gets_its_own_verdict(exercise_id: str, title: str, cell: Any, capsys: Out) -> None:
+    name, wrong, _right = EXERCISES[exercise_id]
+    source, kind = wrong[title]
+    thing = cell(source, name)
+    check(exercise_id, thing)
+    out = capsys.readouterr().out
+    assert out.startswith(f"[x] {exercise_id}: "), out
+    assert [met[1] for met in _met] == [kind], out
+    assert "hint 1 of " in out
+
+
+@pytest.mark.parametrize(("exercise_id", "title"), RIGHT)
+def test_a_right_answer_of_any_design_is_accepted_and_kept(
+    exercise_id: str, title: str, cell: Any, capsys: Out
+) -> None:
+    name, _wrong, right = EXERCISES[exercise_id]
+    source, remark = right[title]
+    check(exercise_id, cell(source, name), strict=True)
+    out = capsys.readouterr().out
+    assert out.startswith(f"[ok] {exercise_id}: ") and remark in out and "Kept in my_minikv/" in out
+    learner_or_reference(exercise_id)
+    assert "using yours" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("exercise_id", EXERCISES)
+def test_the_reference_is_right_and_says_no_more_than_ok(exercise_id: str) -> None:
+    verdict = judged(exercise_id, ch03.REFERENCE[exercise_id])
+    assert verdict.right and verdict.said == ""
+
+
+@pytest.mark.parametrize("exercise_id", EXERCISES)
+def test_a_stub_is_not_attempted(exercise_id: str, cell: Any, capsys: Out) -> None:
+    name = EXERCISES[exercise_id][0]
+    todo = f"raise NotImplementedError('{exercise_id}: x')"
+    stub = f"def {name}(*arguments):\n    {todo}\n"
+    stub = answers._allocator(todo, todo, todo) if exercise_id == "ex-3.2" else stub
+    check(exercise_id, cell(stub, name))
+    assert capsys.readouterr().out.startswith(f"[ ] {exercise_id}: not attempted yet")
+
+
+def test_half_an_allocator_says_what_is_left(cell: Any, capsys: Out) -> None:
+    half = answers._allocator(answers._INIT, answers._CHECKED + answers._TAKE, "raise NotImplementedError('ex-3.2: x')")
+    check("ex-3.2", cell(half, "Allocator"))
+    assert "not attempted yet (write free())" in capsys.readouterr().out
+
+
+def test_hints_have_three_tiers_where_a_mistake_is_likely() -> None:
+    listed = {"one-too-many", "rounded-down", "rounded", "partial", "double-free", "slow", "own-list"}
+    listed |= {"keys", "norm", "layer", "embeddings"}
+    for hints in (ch03._LAST_PAGE, ch03._ALL_OR_NOTHING, ch03._FREED_TWICE, ch03._SLOW, ch03._OWN_LIST):
+        assert len(hints) == 3
+    for hints in (ch03._KEYS, ch03._NORM, ch03._DEEPER, ch03._EMBEDDINGS):
+        assert len(hints) == 3
+    kinds = {kind for _name, wrong, _right in EXERCISES.values() for _source, kind in wrong.values()}
+    assert listed <= kinds
+
+
+def test_every_option_is_explained_in_its_own_words() -> None:
+    questions = of_chapter(Question, 3)
+    assert [question.id for question in questions] == ["p-3.1", "p-3.2", "p-3.3"]
+    explanations = [option.explanation for question in questions for option in question.options.values()]
+    assert len(set(explanations)) == len(explanations) and all(explanations)
+
+
+def test_the_judge_leaves_the_weights_as_they_were(cell: Any) -> None:
+    model = ch03._small(2)
+    before = {name: weight.clone() for name, weight in model.hf.named_parameters()}
+    for source, _kind in answers.READING_WRONG.values():
+        try:
+            judged("ex-3.3", cell(source, "read_page"))
+        except Exception:
+            continue
+    assert all((weight == before[name]).all() for name, weight in model.hf.named_parameters())
+
+
+@pytest.mark.model
+def test_reading_is_judged_the_same_with_a_real_model(cell: Any) -> None:
+    from minikv import load_model
+
+    model = load_model("smollm2")
+    for title in ("keys", "no norm", "embeddings"):
+        source, kind = answers.READING_WRONG[title]
+        verdict = ch03._judge_reading_with(cell(source, "read_page"), model)
+        assert (verdict.right, verdict.kind) == (False, kind), title
+    source, _remark = answers.READING_RIGHT["four lines"]
+    assert ch03._judge_reading_with(cell(source, "read_page"), model).right

@@ -1,0 +1,203 @@
+"""Chapter 08: each wrong answer gets its own verdict and hint, each right one of any design gets [ok]."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import ch08_answers as answers
+import pytest
+
+from minikv.course import check, learner_or_reference
+from minikv.course.chapters import ch08
+from minikv.course.check import _met
+from minikv.course.declare import Exercise, Question, find, of_chapter
+from minikv.viz.texts import side_by_side, words_by_writer
+
+EXERCISES = {
+    "ex-8.1": (answers.PLAN_NAME, answers.PLAN_WRONG, answers.PLAN_RIGHT),
+    "ex-8.2": (answers.COUNT_NAME, answers.COUNT_WRONG, answers.COUNT_RIGHT),
+    "ex-8.3": (answers.OLD_NAME, answers.OLD_WRONG, answers.OLD_RIGHT),
+}
+WRONG = [(i, title) for i, (_name, wrong, _right) in EXERCISES.items() for title in wrong]
+RIGHT = [(i, title) for i, (_name, _wrong, right) in EXERCISES.items() for title in right]
+
+Out = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def fresh(learner: Path) -> None:
+    _met.clear()
+
+
+@pytest.fixture
+def cell(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs a source as a notebook cell does and returns what it calls `name`."""
+    main = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+
+    def run(source: str, name: str) -> Any:
+        file = f"<cell {len(linecache.cache)}>"
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        exec(compile(source, file, "exec"), vars(main))
+        return vars(main)[name]
+
+    return run
+
+
+@pytest.mark.parametrize(("exercise_id", "title"), WRONG)
+def test_a_wrong_answer_gets_its_own_verdict(exercise_id: str, title: str, cell: Any, capsys: Out) -> None:
+    name, wrong, _right = EXERCISES[exercise_id]
+    source, kind = wrong[title]
+    check(exercise_id, cell(source, name))
+    out = capsys.readouterr().out
+    assert out.startswith(f"[x] {exercise_id}: "), out
+    assert [met[1] for met in _met] == [kind], out
+    assert kind.startswith("raised") or "hint 1 of " in out
+
+
+@pytest.mark.parametrize(("exercise_id", "title"), RIGHT)
+def test_a_right_answer_of_any_design_is_accepted_and_kept(
+    exercise_id: str, title: str, cell: Any, capsys: Out
+) -> None:
+    name, _wrong, right = EXERCISES[exercise_id]
+    source, remark = right[title]
+    check(exercise_id, cell(source, name), strict=True)
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.startswith(f"[ok] {exercise_id}: ") and remark in out and "Kept in my_minikv/" in out
+    learner_or_reference(exercise_id)
+    assert "using yours" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("exercise_id", EXERCISES)
+def test_the_reference_is_right(exercise_id: str) -> None:
+    exercise = find(Exercise, exercise_id)
+    assert exercise is not None and exercise.judge(ch08.REFERENCE[exercise_id]).right
+
+
+@pytest.mark.parametrize("exercise_id", EXERCISES)
+def test_a_stub_is_not_attempted(exercise_id: str, cell: Any, capsys: Out) -> None:
+    name = EXERCISES[exercise_id][0]
+    check(exercise_id, cell(f"def {name}(*arguments):\n    raise NotImplementedError('{exercise_id}: x')\n", name))
+    assert capsys.readouterr().out.startswith(f"[ ] {exercise_id}: not attempted yet")
+
+
+def test_every_option_is_explained_in_its_own_words() -> None:
+    questions = of_chapter(Question, 8)
+    assert [question.id for question in questions] == ["p-8.1", "p-8.2", "p-8.3", "p-8.4"]
+    explanations = [option.explanation for question in questions for option in question.options.values()]
+    assert len(set(explanations)) == len(explanations) and all(explanations)
+
+
+def test_the_window_of_the_prediction_is_the_clusters_own() -> None:
+    for length, status, stale in ((441, 200, 0), (442, 200, 6), (4089, 200, 63), (4090, 400, 0)):
+        lab = ch08.Lab(decode_pages=64)
+        lab.attack(length)
+        seen = lab.attacks[0]
+        assert (seen.completion.status, len(seen.stale)) == (status, stale), length
+
+
+def test_a_fresh_lab_reads_489_slots_that_nobody_wrote() -> None:
+    lab = ch08.Lab()
+    lab.attack(490)
+    assert lab.attacks[0].foreign == {"nobody": 489}
+    assert lab.attacks[0].stale == (("nobody",),) * 7
+
+
+@pytest.mark.model
+def test_the_lab_knows_the_lengths_of_the_texts() -> None:
+    from minikv import load_model
+    from minikv.incident.tenants import tenant
+
+    model = load_model("smollm2")
+    assert {name: len(model.encode(tenant(name).text)) for name in ch08.TENANTS} == ch08.TENANTS
+
+
+class Reversed:
+    """Last in, first out: a table that was given back comes out again from its end."""
+
+    def __init__(self, num_pages: int) -> None:
+        self.pages = list(range(num_pages))
+
+    def allocate(self, n: int) -> list[int]:
+        return [self.pages.pop() for _ in range(n)]
+
+    def free(self, pages: list[int]) -> None:
+        self.pages.extend(pages)
+
+
+class Lowest(Reversed):
+    """The free page with the lowest number."""
+
+    def allocate(self, n: int) -> list[int]:
+        self.pages.sort(reverse=True)
+        return super().allocate(n)
+
+
+@pytest.mark.parametrize("allocator", [Reversed, Lowest, "reference"])
+def test_the_lessons_past_leaves_quennell_in_the_pages_whatever_the_order(allocator: Any) -> None:
+    """With a random model in place of the real one: the counts need no words."""
+    from dataclasses import replace
+
+    from minikv.course.chapters.ch03 import Allocator
+    from minikv.incident.history import HistoricalCluster
+    from minikv.incident.stage import Stage, build
+
+    made = Allocator if allocator == "reference" else allocator
+    day = ch08.busy_day()
+    lengths = {"quennell": 419, "halverson": 403, "guest": 3}
+    visits = [
+        [replace(v, prompt=[1 + i % 200 for i in range(lengths[v.tenant.name])]) for v in g] for g in day.visits(None)
+    ]
+    day = replace(day, visits=lambda _model: visits)
+    stage = Stage(day, ch08._one_layer(), build(day, ch08._one_layer(), HistoricalCluster, allocator=made))
+    stage.play_past()
+    prompt = [7] * 490
+    answer = stage.cluster.generate([prompt], day.attack_params, tenant="attacker")[0]
+    found = stage.measure(answer)
+    assert (found.pages_reserved, found.pages_written, found.pages_stale) == (8, 1, 7)
+    assert found.stale_writers == {"quennell": 489}
+
+
+def test_the_watched_answer_is_the_plain_one_with_shares_that_add_up() -> None:
+    from dataclasses import replace
+
+    from minikv.incident.history import HistoricalCluster
+    from minikv.incident.scales import POCKET
+    from minikv.incident.snapshot import Snapshot
+    from minikv.incident.stage import Stage, build
+
+    scale = replace(POCKET, answer_tokens=6)
+    stage = Stage(scale, scale.load(), build(scale, scale.load(), HistoricalCluster))
+    stage.play_past()
+    past = Snapshot(stage.cluster)
+    plain = stage.attack()
+    past.restore()
+    watched, words = ch08.watched_answer(stage)
+    assert watched.token_ids == plain.token_ids
+    assert words and all(abs(sum(shares.values()) - 1) < 1e-6 for _word, shares in words)
+    assert "attacker" in {name for _word, shares in words for name in shares}
+
+
+def test_side_by_side_marks_what_two_texts_share_on_both_sides() -> None:
+    drawn = side_by_side("here", "oh the cat sat down <b>", "there", "see the cat sat still", least=3)
+    assert "oh [1: the cat sat] down <b>" in drawn.text and "see [1: the cat sat] still" in drawn.text
+    assert "3 of the 6 words" in drawn.text and "in 1 run of 3 words" in drawn.text
+    assert drawn.table.count("[1: the cat sat]") == 2 and "&lt;b&gt;" in drawn.table
+    assert "<caption" in drawn.table and drawn._repr_html_() == drawn.table
+    nothing = side_by_side("a", "one two", "b", "three four")
+    assert "[" not in nothing.text.partition("a: ")[2]
+
+
+def test_no_word_is_in_two_runs() -> None:
+    drawn = side_by_side("a", "x y z x y z", "b", "x y z w", least=3)
+    assert drawn.text.count("[1: ") == 2 and "[2: " not in drawn.text
+
+
+def test_words_have_letters_and_not_only_colours() -> None:
+    drawn = words_by_writer([("Hello", {"quennell": 0.75, "attacker": 0.25}), ("<you>", {"attacker": 1.0})])
+    assert "Q 75%" in drawn.text and "A 100%" in drawn.text
+    assert "Q 75%" in drawn.table and "&lt;you&gt;" in drawn.table and "A attacker" in drawn.table
