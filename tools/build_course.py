@@ -189,6 +189,7 @@ def execute(built: Built) -> float:
     from nbclient.exceptions import CellExecutionError
 
     started = time.perf_counter()
+    built.path.parent.mkdir(exist_ok=True)  # the kernel starts there
     with tempfile.TemporaryDirectory() as folder:
         client = NotebookClient(
             built.notebook,

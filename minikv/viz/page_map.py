@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MAX_FRAMES = 60
 MAX_PAGES = 32
+ROWS = ("owner", "writer", "slots written by", "slots read", "of these foreign", "generation")
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ def page_map(
     node: str | None = None,
     names: Mapping[int, str] | None = None,
     pages: Sequence[int] | None = None,
+    rows: Sequence[str] | None = None,
 ) -> PageMap:
     """Draw who owned and who had written the pages of one node.
 
@@ -61,10 +63,11 @@ def page_map(
         trace: of an engine, a cluster or a pool.
         node: which node; by default the one that answers: "decode", else the last that lent a page.
         pages: which pages, in this order; by default all that were ever lent, as many as fit.
+        rows: rows of the table, of `ROWS`; by default all.
         names: names of requests by number, where the trace has none (a pool used without an engine).
 
     Raises:
-        ValueError: if the trace has no such node, or no page was ever lent.
+        ValueError: if the trace has no such node, no page was ever lent, or there is no such row.
     """
     events = list(trace)
     nodes = nodes_in(events)
@@ -73,13 +76,15 @@ def page_map(
     node = node or ("decode" if "decode" in nodes else nodes[-1])
     if node not in nodes:
         raise ValueError(f"no page was lent on {node!r}; the trace has {', '.join(nodes)}")
+    if unknown := set(rows or ()) - set(ROWS):
+        raise ValueError(f"there is no row {sorted(unknown)[0]!r}; there are {', '.join(ROWS)}")
     found = moments(events, node)
     key = _Key(found, {**tenants_in(events), **(names or {})}, pages)
     told = most_telling(found)
     return PageMap(
-        table=_table(told, key, node),
+        table=_table(told, key, node, rows or ROWS),
         figure=_figure(_thinned(found), key, node),
-        text=_text(told, key, node),
+        text=_text(told, key, node, rows or ROWS),
     )
 
 
@@ -151,10 +156,12 @@ def _rows(moment: Moment, key: _Key) -> list[tuple[str, list[str], list[str]]]:
     ]
 
 
-def _table(moment: Moment, key: _Key, node: str) -> str:
+def _table(moment: Moment, key: _Key, node: str, wanted: Sequence[str]) -> str:
     head = "".join(f'<th scope="col">page {page}</th>' for page in key.pages)
     body = ""
     for name, cells, colours in _rows(moment, key):
+        if name not in wanted:
+            continue
         row = "".join(
             f'<td style="background:{colour};color:{ink_on(colour)};text-align:center">{escape(cell)}</td>'
             for cell, colour in zip(cells, colours, strict=True)
@@ -167,9 +174,9 @@ def _table(moment: Moment, key: _Key, node: str) -> str:
     )
 
 
-def _text(moment: Moment, key: _Key, node: str) -> str:
+def _text(moment: Moment, key: _Key, node: str, wanted: Sequence[str]) -> str:
     rows = [("page", [str(page) for page in key.pages])]
-    rows += [(name, cells) for name, cells, _colours in _rows(moment, key)]
+    rows += [(name, cells) for name, cells, _colours in _rows(moment, key) if name in wanted]
     widths = [max(len(cells[i]) for _name, cells in rows) for i in range(len(key.pages))]
     first = max(len(name) for name, _cells in rows)
     lines = [_caption(moment, key, node)]

@@ -35,7 +35,7 @@ ready = preflight(details="MINIKV_CI" not in os.environ)
 #
 # Run the cell. It takes about half a minute.
 
-# %% tags=["nbval-ignore-output"]
+# %%
 from minikv.incident.history import HistoricalCluster
 from minikv.incident.replay import Stage, build
 from minikv.incident.scales import ARTICLE, QUESTION
@@ -49,43 +49,35 @@ with progress() as say:
     say("your question is answered")
     answer = server.attack()
 
-print("You asked, again and again, to make it a long question:")
-print("   ", QUESTION)
-print("The server answered:")
-print("   ", " ".join(answer.text.split()))
-
-# %% [markdown]
-# That is not about the weather.
-#
-# A machine that watches this server would not notice. It looks at a number that comes with every answer: 200 means that
-# all went well, 400 that the request was turned away.
-
-# %%
 asked = model.decode(server.scale.attack(model))
 customers = [visit.tenant for group in server.visits for visit in group]
 names = [name for customer in customers for name in customer.canaries]
 
+print("your question:", QUESTION)
+print("asked again and again, to make it long:  ", asked.count("snow"), "times")
 print("customers before you:                    ", len(customers))
-print("times that you asked about the snow:     ", asked.count("snow"))
 print("secret words of theirs in your question: ", sum(name in asked for name in names))
-print("what came with the answer:               ", answer.status)
+print("status of the answer:                    ", answer.status)
 assert (answer.status, answer.finish_reason) == (200, "length")
 assert not any(name in asked for name in names)
 
 # %% [markdown]
-# ## Where is it from?
+# The status is a number that comes with every answer. 200 means that all went well, 400 that the request was turned
+# away. A machine that watches this server sees 200, and is content.
 #
-# Below is the answer that you got. Beside it is the text that one of the two customers had sent. Where both have the
-# same words in the same order, they stand in brackets, with the same number left and right.
+# Now read what the answer says. Below it is a table: on the left the answer once more, on the right a text that one of
+# the two customers had sent. Where both have the same words in the same order, they stand in brackets, with the same
+# number on both sides.
 
 # %% tags=["nbval-ignore-output"]
 from minikv.viz.texts import side_by_side
 
+print(" ".join(answer.text.split()))
 side_by_side("what you were told", answer.text, "what quennell had sent", tenant("quennell").text)
 
 # %% [markdown]
-# You did not know quennell. You did nothing clever: no trick, no password, no forged request. You sent a question that
-# was too long.
+# That is not about the weather. You did not know quennell, and you did nothing clever: no trick, no password, no forged
+# request. You sent a question that was too long.
 #
 # In 2026 this happened to real people. An article reports 155 answers of a public service, between 27 August and 9
 # September, that were stitched partly from what other customers had written. (*KV Cache Explained: How a Cloudflare Bug

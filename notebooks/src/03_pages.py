@@ -222,12 +222,12 @@ reveal("p-3.2")
 # So a page has two people to it, and they need two words. The **owner** holds the page now. The **writer** put the
 # contents there. Below is this very run: owner above, writer below. Move the slider to see how it came about.
 #
-# The table says the same. Its first three rows are all you need today. The others count readings and lendings; they
-# become important in chapters 08 and 09.
+# The table says the same, and how many slots of a page each writer filled.
 
 # %%
 names = {ADA: "Ada", BEN: "Ben"}
-page_map(trace, names=names)
+rows = ("owner", "writer", "slots written by")
+page_map(trace, names=names, rows=rows)
 
 # %% [markdown]
 # Four pages where the letters disagree. That is normal: it is so from the moment a page is lent on until its new owner
@@ -236,7 +236,7 @@ page_map(trace, names=names)
 # %%
 trace.step = 4
 write(bens, 0, 6, 5)
-print(page_map(trace, names=names).text)
+print(page_map(trace, names=names, rows=rows).text)
 print()
 for page in bens.pages:
     print("page", page, "holds", pool.values[0][page].flatten().tolist())
@@ -360,7 +360,7 @@ print("what Ben saw:   ", repr(question + answer.text))
 print(f"what page {bens_page} holds:", repr(model.decode(read_page(engine.pool, bens_page, model.hf))))
 
 # %%
-page_map(engine.trace, names={0: "Ada", 1: "Ben"})
+page_map(engine.trace, names={0: "Ada", 1: "Ben"}, rows=rows)
 
 # %% [markdown]
 # Ben's answer is right, and not a word in it is Ada's. The engine read the slots that Ben had written and stopped

@@ -253,7 +253,7 @@ words_by_writer(words)
 #
 # **Now exercise 8.3**, 5 minutes: read the seven pages without the model. Then run this.
 
-# %% tags=["nbval-ignore-output"]
+# %%
 old_tokens = learner_or_reference("ex-8.3")
 read_page = learner_or_reference("ex-3.3")
 past.restore()

@@ -18,10 +18,26 @@ GPT: dict[str, Any] = {
     "bos_token_id": None, "eos_token_id": None,
 }  # fmt: skip
 
-PLAIN = (
-    "apertus arcee cohere doge ernie4_5 gemma gpt_neox granite helium hunyuan_v1_dense nanochat olmo olmo2 olmoe "
-    "persimmon phi seed_oss starcoder2"
-).split()
+PLAIN = [
+    "apertus",
+    "arcee",
+    "cohere",
+    "doge",
+    "ernie4_5",
+    "gemma",
+    "gpt_neox",
+    "granite",
+    "helium",
+    "hunyuan_v1_dense",
+    "nanochat",
+    "olmo",
+    "olmo2",
+    "olmoe",
+    "persimmon",
+    "phi",
+    "seed_oss",
+    "starcoder2",
+]
 
 SERVED: dict[str, dict[str, Any]] = {
     **{kind: {} for kind in PLAIN},

@@ -36,10 +36,13 @@ from minikv.errors import (
     EngineFailed,
     HandoffRefused,
     InvalidPrompt,
+    MinikvError,
     RequestAborted,
 )
 from minikv.memory import FreeList
 from minikv.models.adapter import BoundModel
+from minikv.scheduling.admission import Admission
+from minikv.scheduling.request import FinishReason, Request
 from minikv.trace import Finish, Refuse
 
 Build = Callable[..., Server]
@@ -425,6 +428,44 @@ def test_pages_come_back_however_it_ends(tiny: BoundModel, build: Build, length:
         tiny.eos_ids = before
     assert done.finish_reason == end
     assert_quiet(server)
+
+
+@pytest.mark.parametrize("build", [one_node, small_prefill, small_decode])
+def test_door_that_lets_too_much_in(tiny: BoundModel, build: Build) -> None:
+    """Somebody's own door is wrong: what no pool can hold ends with an error, and nobody waits for ever."""
+    server = build(tiny, context_length=500, allow_context_above_pool=True)
+    server.admission = Admission(500, [])
+    too_long = server.submit(prompt_of(80), greedy(5))
+    good = server.submit(prompt_of(9), greedy(5))
+    bad, fine = finished(server, [too_long, good], most_steps=200)
+    assert bad.finish_reason == "error"
+    assert answers([fine]) == [reference(tiny, prompt_of(9), 5)]
+
+
+def test_room_is_promised_to_the_last_token(tiny: BoundModel) -> None:
+    """Each writes 9 slots, so 3 pages; with 5 the second waits, though at first 4 would do for both."""
+    server = one_node(tiny, pages=5)
+    prompts = [prompt_of(4, seed=i) for i in range(2)]
+    assert answers(served(server, prompts, greedy(6))) == [reference(tiny, prompt, 6) for prompt in prompts]
+    server = one_node(tiny, pages=6)
+    numbers = [server.submit(prompt, greedy(6)) for prompt in prompts]
+    server.step()
+    assert all(number in pools(server)[0].tables for number in numbers), "6 pages are enough for both"
+
+
+SEVERITIES: tuple[FinishReason, ...] = ("length", "abort", "error", "rejected")
+
+
+@pytest.mark.parametrize("first", SEVERITIES)
+@pytest.mark.parametrize("second", SEVERITIES)
+def test_worst_status_wins(first: FinishReason, second: FinishReason) -> None:
+    """https://github.com/sgl-project/sglang/issues/33507: a refusal cannot become "length", whoever comes last."""
+    request = Request(0, [1], SamplingParams())
+    errors = {reason: None if reason == "length" else MinikvError(reason) for reason in SEVERITIES}
+    request.finish(first, errors[first])
+    request.finish(second, errors[second])
+    worst = max(first, second, key=SEVERITIES.index)
+    assert request.finish_reason == worst and request.error is errors[worst]
 
 
 # Aborts
