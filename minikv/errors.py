@@ -8,7 +8,13 @@ from __future__ import annotations
 
 
 class MinikvError(Exception):
-    """Base class of all errors that minikv raises on purpose."""
+    """Base class of all errors that minikv raises on purpose.
+
+    Attributes:
+        status: the HTTP status that says the same; 500 where nobody but the server is to blame.
+    """
+
+    status: int = 500
 
 
 class ConfigError(MinikvError, ValueError):
@@ -87,5 +93,3 @@ class RequestAborted(MinikvError):
 
 class EngineFailed(MinikvError):
     """Something broke inside the engine; the affected requests carry this with the reason."""
-
-    status = 500

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import TypeVar
 
 from minikv.config import check_context, whole_number
 from minikv.errors import ConfigError, EngineFailed, MinikvError, Rejected, RequestAborted
@@ -78,14 +79,8 @@ class Frontend(ABC):
             raise ConfigError("generate takes a list of prompts; for a single one write [prompt]")
         if prompts and isinstance(prompts[0], (int, dict)):
             raise ConfigError("generate takes a list of prompts; for a single one write [prompt]")
-        if params is None:
-            params = SamplingParams()
-        each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
-        tenants = [tenant] * len(prompts) if isinstance(tenant, str) else list(tenant)
-        if not len(prompts) == len(each) == len(tenants):
-            raise ConfigError(
-                f"{len(prompts)} prompts, {len(each)} sampling parameters and {len(tenants)} tenants do not match"
-            )
+        each = _one_for_each("params", SamplingParams() if params is None else params, SamplingParams, len(prompts))
+        tenants = _one_for_each("tenant", tenant, str, len(prompts))
         numbers = [self.submit(*one) for one in zip(prompts, each, tenants, strict=True)]
         while any(not self.requests[number].finished for number in numbers):
             self.step()
@@ -96,9 +91,8 @@ class Frontend(ABC):
 
         A prompt that is refused gets a number too: its answer is there at once.
         """
-        params = params or SamplingParams()
-        if not isinstance(params, SamplingParams):
-            raise ConfigError(f"params must be SamplingParams, not {type(params).__name__}")
+        (params,) = _one_for_each("params", SamplingParams() if params is None else params, SamplingParams, 1)
+        (tenant,) = _one_for_each("tenant", tenant, str, 1)
         number, self._next_number = self._next_number, self._next_number + 1
         request = Request(number, (), params, tenant)
         try:
@@ -166,8 +160,11 @@ class Frontend(ABC):
         """Give the final answer (unless the last token has), and take back everything that the request holds."""
         if reason is not None:
             request.finish(reason, error)
-        self._drop(request)
-        status = 200 if request.error is None else int(getattr(request.error, "status", 500))
+        try:
+            self._drop(request)
+        except Exception as broken:
+            self._stop(broken)
+        status = 200 if request.error is None else request.error.status
         self.trace.add(
             Finish(
                 self.trace.step,
@@ -194,15 +191,36 @@ class Frontend(ABC):
     def _fail(self, requests: Sequence[Request], error: Exception) -> None:
         """A step broke: its requests say so to their callers. If the pools are whole, the others go on."""
         failure = error if isinstance(error, MinikvError) else EngineFailed(f"{type(error).__name__}: {error}")
+        for request in requests:
+            self._finish(request, "error", failure)
         try:
-            for request in requests:
-                self._finish(request, "error", failure)
             self.check()
         except Exception as broken:
-            self._failure = EngineFailed(f"the engine stopped, because {broken} (first error: {error})")
-            for request in self.requests.values():
-                if not request.finished:
-                    request.finish("error", self._failure)
+            self._stop(broken)
+
+    def _stop(self, broken: Exception) -> None:
+        """The pools cannot be trusted any more: everybody, now and later, is told so."""
+        self._failure = self._failure or EngineFailed(f"the engine stopped: {type(broken).__name__}: {broken}")
+        for request in self.requests.values():
+            if not request.finished:
+                request.finish("error", self._failure)
+
+
+Kind = TypeVar("Kind")
+
+
+def _one_for_each(name: str, given: object, kind: type[Kind], count: int) -> list[Kind]:
+    """One value of a kind for each of `count` prompts, from one value or a sequence of them."""
+    if isinstance(given, kind):
+        return [given] * count
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise ConfigError(f"{name} must be of type {kind.__name__}, or one for each prompt, not {given!r}")
+    if len(given) != count:
+        raise ConfigError(f"{count} prompts and {len(given)} values of {name} do not match")
+    for one in given:
+        if not isinstance(one, kind):
+            raise ConfigError(f"{name} must be of type {kind.__name__}, not {one!r}")
+    return list(given)
 
 
 def choose_context(

@@ -40,6 +40,8 @@ class SamplingParams:
             raise ConfigError(f"ignore_eos must be True or False, not {self.ignore_eos!r}")
         if self.seed is not None:
             whole_number("seed", self.seed, least=0)
+            if self.seed >= 2**64:
+                raise ConfigError(f"seed must be below 2**64, not {self.seed}")
 
     def generator(self) -> torch.Generator | None:
         """The request's own source of randomness; None for greedy, which needs none."""
@@ -63,5 +65,6 @@ def next_token(logits: torch.Tensor, params: SamplingParams, generator: torch.Ge
     """
     if generator is None:
         return int(logits.argmax())
-    weights = torch.softmax(logits.float().cpu() / params.temperature, dim=-1)
+    scores = logits.double().cpu()
+    weights = torch.softmax((scores - scores.max()) / params.temperature, dim=-1)  # the largest is 0: no overflow
     return int(torch.multinomial(weights, 1, generator=generator))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from minikv.memory import PagePool, PageTable
-from minikv.models.adapter import AttentionOptions
+from minikv.models.options import AttentionOptions
 
 
 @dataclass(frozen=True)

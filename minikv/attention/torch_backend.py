@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from minikv.attention.metadata import SequenceView
-from minikv.models.adapter import AttentionOptions
+from minikv.models.options import AttentionOptions
 
 QUERY_ROWS = 256  # query tokens scored at once: bounds the memory that a long prompt needs
 
@@ -73,7 +73,7 @@ def decode_weights(
     key = keys[slots].permute(0, 2, 3, 1)  # [n, kv_heads, width, longest]
     scores = _cap((grouped @ key).float(), options)
     scores.masked_fill_(hidden[:, None, None, :], float("-inf"))
-    return _softmax(scores, _per_group(options.sinks, kv_heads)), slots
+    return _softmax(scores, _per_group(options.sinks, kv_heads, 1)), slots
 
 
 def _decode(
@@ -104,7 +104,7 @@ def _prefill(
     scores = (folded @ key.permute(1, 2, 0)).view(kv_heads, group, length, seen)
     scores = _cap(scores.float(), options)
     _hide_future(scores, offset, options.window)
-    weights = _softmax(scores, _per_group(options.sinks, kv_heads)).to(value.dtype)
+    weights = _softmax(scores, _per_group(options.sinks, kv_heads, 2)).to(value.dtype)
     mixed = weights.view(kv_heads, group * length, seen) @ value.transpose(0, 1)
     return mixed.view(kv_heads, group, length, -1).permute(2, 0, 1, 3).reshape(length, heads, -1).to(query.dtype)
 
@@ -127,8 +127,9 @@ def _cap(scores: torch.Tensor, options: AttentionOptions) -> torch.Tensor:
     return scores if options.softcap is None else options.softcap * torch.tanh(scores / options.softcap)
 
 
-def _per_group(sinks: torch.Tensor | None, kv_heads: int) -> torch.Tensor | None:
-    return None if sinks is None else sinks.view(kv_heads, -1, 1, 1)
+def _per_group(sinks: torch.Tensor | None, kv_heads: int, axes: int) -> torch.Tensor | None:
+    """Sinks as [kv_heads, group], with `axes` axes of length 1 behind."""
+    return None if sinks is None else sinks.view(kv_heads, -1, *[1] * axes)
 
 
 def _softmax(scores: torch.Tensor, sinks: torch.Tensor | None) -> torch.Tensor:

@@ -79,9 +79,10 @@ def verify(handoff: Handoff, pool: PagePool, *, request: int, expected_tokens: i
             raise HandoffRefused(f"request {request}: {name} of {len(sent)} layers came, not of {len(own)}")
         for layer, (mine, theirs) in enumerate(zip(own, sent, strict=True)):
             expected = (num_pages, *mine.shape[1:])
-            if tuple(theirs.shape) != expected:
+            if tuple(theirs.shape) != expected or theirs.dtype != mine.dtype:
                 raise HandoffRefused(
-                    f"request {request}: {name} of layer {layer} came as {tuple(theirs.shape)}, not as {expected}"
+                    f"request {request}: {name} of layer {layer} came as {tuple(theirs.shape)} of {theirs.dtype}, "
+                    f"not as {expected} of {mine.dtype}"
                 )
     seen = digest_of(handoff.request, handoff.num_tokens, handoff.first_token, handoff.keys, handoff.values)
     if seen != handoff.digest:

@@ -8,6 +8,7 @@ from minikv.disagg.handoff import Handoff, pack, verify
 from minikv.errors import HandoffRefused
 from minikv.node import Node
 from minikv.scheduling.request import Request
+from minikv.scheduling.scheduler import never_fits
 from minikv.trace import HandoffDone
 
 
@@ -38,8 +39,14 @@ class DecodeNode(Node):
         self.expecting: set[int] = set()
 
     def reserve(self, request: Request) -> bool:
-        """Lend pages for a handoff that is to come; False if there is no room now."""
+        """Lend pages for a handoff that is to come; False if there is no room now.
+
+        Raises:
+            BrokenRule: if there will never be room.
+        """
         if not self.scheduler.reserve(request):
+            if not self.pool.tables:
+                raise never_fits(request)
             return False
         self.scheduler.pause(request)
         self.expecting.add(request.number)

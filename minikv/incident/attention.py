@@ -9,7 +9,7 @@ import torch
 
 from minikv.attention import torch_backend
 from minikv.attention.metadata import SequenceView
-from minikv.models.adapter import AttentionOptions
+from minikv.models.options import AttentionOptions
 
 
 class WatchedAttention:

@@ -3,52 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import numpy as np
 import torch
 
 from minikv.config import whole_number
-from minikv.errors import BrokenRule, ConfigError, OutOfPages, StaleWrite
+from minikv.errors import BrokenRule, ConfigError, OutOfPages, StaleRead, StaleWrite
+from minikv.memory.allocator import GRANT_RULE, FreeList, PageAllocator, page_numbers
 from minikv.memory.ledger import NOBODY, Ledger, SlotRecords
 from minikv.memory.page_table import PageTable
 from minikv.models.geometry import KVGeometry
 from minikv.trace import Allocate, Free, Read, Trace, Write
 
 
-class PageAllocator(Protocol):
-    """Decides which free page is lent next. Built as `Allocator(num_pages)`; all pages are free at first."""
-
-    def allocate(self, n: int) -> Sequence[int]:
-        """Lend `n` different free pages; raise and lend none if fewer are free."""
-
-    def free(self, pages: Sequence[int]) -> None:
-        """Take pages back."""
-
-
-class FreeList:
-    """Last in, first out, so that warm pages are used again first; O(1) a page.
-
-    A table that is given back comes out again in the same order: its first page is lent next.
-    """
-
-    def __init__(self, num_pages: int) -> None:
-        self._stack = list(range(num_pages - 1, -1, -1))
-
-    def allocate(self, n: int) -> list[int]:
-        """Lend `n` pages.
-
-        Raises:
-            OutOfPages: if fewer are free; none is lent then.
-        """
-        if n > len(self._stack):
-            raise OutOfPages(f"{n} pages were asked for and {len(self._stack)} are free")
-        return [self._stack.pop() for _ in range(n)]
-
-    def free(self, pages: Sequence[int]) -> None:
-        """Take pages back, so that `pages[0]` is lent next."""
-        self._stack.extend(reversed(pages))
+def _not_the_holder(detail: str) -> BrokenRule:
+    return BrokenRule("a page has one holder", detail)
 
 
 class PagePool:
@@ -91,21 +62,29 @@ class PagePool:
         self.geometry = geometry
         self.node = node
         self.trace = trace if trace is not None else Trace(enabled=False)
+        self._refuse_size(geometry.bytes_per_token(dtype) * self.num_slots, torch.device(device))
+        self.keys = [self._zeros(layer.kv_heads, layer.key_dim, dtype, device) for layer in geometry.layers]
+        self.values = [self._zeros(layer.kv_heads, layer.value_dim, dtype, device) for layer in geometry.layers]
         self.allocator = allocator(num_pages)
         self.ledger = ledger(self.num_slots, page_size) if ledger else None
         self.owner = np.full(num_pages, NOBODY, dtype=np.int64)
         self.generation = np.zeros(num_pages, dtype=np.int64)
         self.tables: dict[int, PageTable] = {}
         self._num_lent = 0
-        try:
-            self.keys = [self._zeros(layer.kv_heads, layer.key_dim, dtype, device) for layer in geometry.layers]
-            self.values = [self._zeros(layer.kv_heads, layer.value_dim, dtype, device) for layer in geometry.layers]
-        except RuntimeError as error:
-            size = geometry.bytes_per_token(dtype) * self.num_slots / 2**30
+
+    def _refuse_size(self, num_bytes: int, device: torch.device) -> None:
+        """A pool larger than the memory is refused before any of it is touched: the system would kill us later."""
+        if device.type == "cuda":
+            memory = torch.cuda.mem_get_info(device)[0]
+        elif hasattr(os, "sysconf"):
+            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        else:
+            return
+        if num_bytes > memory:
             raise ConfigError(
-                f"a pool of {num_pages} pages of {page_size} tokens needs {size:.1f} GiB, which this machine "
-                "does not give; choose fewer pages"
-            ) from error
+                f"num_pages={self.num_pages} pages of {self.page_size} tokens need {num_bytes / 2**30:,.1f} GiB, and "
+                f"this machine has {memory / 2**30:,.1f} GiB; use fewer pages"
+            )
 
     def _zeros(self, heads: int, width: int, dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
         return torch.zeros(self.num_pages, self.page_size, heads, width, dtype=dtype, device=device)
@@ -138,8 +117,7 @@ class PagePool:
         """Lend a table `num_pages` more pages. Raises as `lend` does."""
         if num_pages > self.num_free:
             raise OutOfPages(f"{num_pages} pages were asked for and {self.num_free} are free on {self.node}")
-        pages = list(self.allocator.allocate(num_pages)) if num_pages else []
-        self._check_grant(pages, num_pages)
+        pages = self._granted(num_pages) if num_pages else []
         for page in pages:
             self.owner[page] = table.owner
             self.generation[page] += 1
@@ -150,17 +128,14 @@ class PagePool:
                 self.trace.add(event)
         self._num_lent += len(pages)
 
-    def _check_grant(self, pages: list[int], wanted: int) -> None:
-        rule = "an allocator lends as many free pages as it was asked for, each once"
-        if len(pages) != wanted:
-            raise BrokenRule(rule, f"{wanted} pages were asked for and {len(pages)} handed out: {pages[:9]}")
+    def _granted(self, wanted: int) -> list[int]:
+        pages = page_numbers(self.allocator.allocate(wanted), wanted)
         for page in pages:
-            if isinstance(page, bool) or not isinstance(page, int) or not 0 <= page < self.num_pages:
-                raise BrokenRule(rule, f"{page!r} is no page of this pool (0 to {self.num_pages - 1})")
+            if not 0 <= page < self.num_pages:
+                raise BrokenRule(GRANT_RULE, f"{page} is no page of this pool (0 to {self.num_pages - 1})")
             if self.owner[page] != NOBODY:
-                raise BrokenRule(rule, f"page {page} was handed out, but request {self.owner[page]} holds it")
-        if len(set(pages)) != len(pages):
-            raise BrokenRule(rule, f"a page was handed out twice in one grant: {pages[:9]}")
+                raise BrokenRule(GRANT_RULE, f"page {page} was handed out, but request {self.owner[page]} holds it")
+        return pages
 
     def free(self, table: PageTable) -> None:
         """Take all pages of a table back. The contents stay; overwriting them is the next holder's job.
@@ -170,7 +145,7 @@ class PagePool:
         """
         if self.tables.get(table.owner) is not table:
             raise BrokenRule("a page is freed once", f"request {table.owner} holds no such table on {self.node}")
-        self._check_held(table, BrokenRule)
+        self._check_held(table, _not_the_holder)
         del self.tables[table.owner]
         for page, generation in zip(table.pages, table.generations, strict=True):
             self.owner[page] = NOBODY
@@ -179,16 +154,15 @@ class PagePool:
         self._num_lent -= len(table.pages)
         self.allocator.free(list(table.pages))
 
-    def _check_held(self, table: PageTable, error: type[StaleWrite] | type[BrokenRule]) -> None:
+    def _check_held(self, table: PageTable, error: Callable[[str], BrokenRule]) -> None:
         pages = np.asarray(table.pages, dtype=np.int64)
         lost = (self.owner[pages] != table.owner) | (self.generation[pages] != np.asarray(table.generations))
         if lost.any():
             page = int(pages[lost][0])
-            detail = (
+            raise error(
                 f"page {page} on {self.node} is in generation {self.generation[page]} and held by "
                 f"{self.owner[page]}; the table of request {table.owner} is out of date"
             )
-            raise StaleWrite(detail) if error is StaleWrite else BrokenRule("a page has one holder", detail)
 
     def begin_write(self, table: PageTable, start: int, stop: int) -> np.ndarray:
         """Announce that positions [start, stop) are written in this step. Returns their slots, int64.
@@ -215,8 +189,10 @@ class PagePool:
         """Announce that the owner reads all its written positions. Returns their slots, int64 [written].
 
         Raises:
-            StaleRead: if the ledger is on and a slot does not hold what the owner wrote there.
+            StaleRead: if the table's pages are not its own any more, or the ledger is on and a slot does not hold
+                what the owner wrote there.
         """
+        self._check_held(table, StaleRead)
         stale = self.ledger.check_read(table, table.written) if self.ledger else ()
         if self.trace.enabled:
             self._trace_read(table, clean=len(stale) == 0)
@@ -240,7 +216,7 @@ class PagePool:
             Keys and values, one tensor a layer, [pages, page_size, kv_heads, width], and what the ledger knows
             about their slots. Pages are copied whole: slots past `written` come along as they are.
         """
-        self._check_held(table, BrokenRule)
+        self._check_held(table, _not_the_holder)
         count = -(-table.written // self.page_size)
         pages = torch.tensor(table.pages[:count])
         keys = [tensor[pages.to(tensor.device)] for tensor in self.keys]
@@ -302,7 +278,7 @@ class PagePool:
                 "free + lent == total", f"{self.num_free} + {len(lent)} != {self.num_pages} on {self.node}"
             )
         for table in self.tables.values():
-            self._check_held(table, BrokenRule)
+            self._check_held(table, _not_the_holder)
             if table.written > table.allocated:
                 raise BrokenRule(
                     "allocated >= written",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -18,27 +17,12 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 
 from minikv.errors import InvalidPrompt, UnsupportedModel
 from minikv.models.geometry import KVGeometry, LayerGeometry
+from minikv.models.options import AttentionOptions
+from minikv.models.trial import DenseAttention, refuse_if_different, trial_ids
 
 NAME = "minikv"
 
 Prompt = str | Sequence[int] | Sequence[dict[str, str]]
-
-
-@dataclass(frozen=True)
-class AttentionOptions:
-    """What a model's layer asks of its attention, beyond query, key and value.
-
-    Attributes:
-        scaling: factor on the scores.
-        window: positions that a token sees, itself included; None for all.
-        softcap: scores become softcap * tanh(score / softcap); None for none.
-        sinks: [query heads], one extra logit a head in the softmax that carries no value; None for none.
-    """
-
-    scaling: float
-    window: int | None = None
-    softcap: float | None = None
-    sinks: torch.Tensor | None = None
 
 
 class StepAttention(Protocol):
@@ -153,7 +137,7 @@ class BoundModel:
         Returns:
             Logits, [n, vocabulary].
         """
-        with torch.inference_mode(), self._paged():
+        with torch.inference_mode(), self._attention(NAME):
             output = self.hf(
                 input_ids=input_ids.unsqueeze(0),
                 position_ids=position_ids.unsqueeze(0),
@@ -165,12 +149,12 @@ class BoundModel:
         return logits
 
     @contextmanager
-    def _paged(self) -> Iterator[None]:
+    def _attention(self, name: str) -> Iterator[None]:
         # Switched for one pass only, so that `hf.generate` stays what its owner expects.
         config: Any = self.hf.config
         with self._lock:
             before = config._attn_implementation
-            config._attn_implementation = NAME
+            config._attn_implementation = name
             try:
                 yield
             finally:
@@ -222,39 +206,29 @@ class BoundModel:
         return self.tokenizer
 
     def _refuse_by_trial(self) -> None:
-        """Run two tokens and see that every layer calls us, with the metadata and the expected shapes."""
-        trial = _Trial()
-        ids = torch.zeros(2, dtype=torch.long, device=self.device)
+        """Run a few tokens: every layer must call us, with the metadata, and the answer must be the model's own."""
+        trial = DenseAttention()
+        ids = trial_ids(self.vocabulary).to(self.device)
+        positions = torch.arange(len(ids), device=self.device)
         try:
-            self.forward(ids, torch.arange(2, device=self.device), ids[:1], trial)
-        except UnsupportedModel as error:
+            ours = self.forward(ids, positions, positions, trial)
+            with torch.inference_mode(), self._attention("eager"):
+                own = self.hf(input_ids=ids.unsqueeze(0), use_cache=False).logits[0]
+            self._refuse_by_shapes(trial)
+            refuse_if_different(ours, own, self.dtype)
+        except (UnsupportedModel, TypeError) as error:
             raise UnsupportedModel(f"{type(self.hf).__name__} cannot be served: {error}") from error
-        except TypeError as error:
+
+    def _refuse_by_shapes(self, trial: DenseAttention) -> None:
+        seen = tuple(trial.shapes[layer] for layer in sorted(trial.shapes))
+        stated = tuple((layer.kv_heads, layer.key_dim, layer.value_dim) for layer in self.geometry.layers)
+        if sorted(trial.shapes) != list(range(len(stated))):
             raise UnsupportedModel(
-                f"{type(self.hf).__name__} cannot be served: it does not take what a step passes ({error})"
-            ) from error
-        seen = tuple(trial.layers[i] for i in sorted(trial.layers))
-        stated = tuple((g.kv_heads, g.key_dim, g.value_dim) for g in self.geometry.layers)
-        if sorted(trial.layers) != list(range(len(stated))):
-            raise UnsupportedModel(
-                f"{type(self.hf).__name__} cannot be served: only {len(seen)} of its {len(stated)} layers use "
-                "the attention interface, so the others would forget what they read"
+                f"only {len(seen)} of its {len(stated)} layers use the attention interface, so the others would "
+                "forget what they read"
             )
         if seen != stated:
             self.geometry = KVGeometry(tuple(LayerGeometry(*shape) for shape in seen))
-
-
-class _Trial:
-    """Stands in for a step: notes each layer's shapes and returns zeros."""
-
-    def __init__(self) -> None:
-        self.layers: dict[int, tuple[int, int, int]] = {}
-
-    def attend(
-        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, _options: AttentionOptions
-    ) -> torch.Tensor:
-        self.layers[layer] = (key.shape[1], key.shape[2], value.shape[2])
-        return query.new_zeros(query.shape[0], query.shape[1], value.shape[2])
 
 
 def _refuse_by_config(hf: PreTrainedModel) -> None:

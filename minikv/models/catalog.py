@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import os
-import socket
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlparse
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -21,7 +22,8 @@ from minikv.models.weights import prepare
 
 SMOLLM2 = "smollm2"
 TINY_RANDOM = "tiny-random"
-CONNECT_SECONDS = 4.0
+ANSWER_SECONDS = 5.0
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 def load_model(
@@ -50,9 +52,12 @@ def load_model(
         model, tiny_tokenizer = tiny_random()
         return BoundModel(model.to(device=device, dtype=dtype), tokenizer or tiny_tokenizer, name=label)
     source = prepare() if label == SMOLLM2 else _find(label)
-    with _quiet():
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
-        loaded_tokenizer = tokenizer or AutoTokenizer.from_pretrained(source)
+    try:
+        with _quiet():
+            model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
+            loaded_tokenizer = tokenizer or AutoTokenizer.from_pretrained(source)
+    except OSError as error:
+        raise ModelNotFound(f"{label} could not be loaded: {error}") from error
     return BoundModel(model.to(device), loaded_tokenizer, name=label)
 
 
@@ -62,21 +67,16 @@ def _find(label: str) -> str:
         if not (Path(label) / "config.json").exists():
             raise ModelNotFound(f"{label} is a folder, but has no config.json and is therefore no saved model")
         return label
-    if "/" not in label:
+    if not HUB_ID.fullmatch(label):
         known = [SMOLLM2, TINY_RANDOM]
         near = difflib.get_close_matches(label, known, n=1)
         guess = f" Did you mean {near[0]!r}?" if near else ""
         raise ModelNotFound(
-            f"no model is called {label!r}.{guess} Known names: {', '.join(known)}; or give a folder with a saved "
-            "model, or a hub id such as 'Qwen/Qwen3-0.6B'."
+            f"no model and no folder is called {label!r}.{guess} Known names: {', '.join(known)}; or give a folder "
+            "with a saved model, or a hub id such as 'Qwen/Qwen3-0.6B'."
         )
-    if not _in_hub_cache(label) and not _hub_answers():
-        raise ModelNotFound(
-            f"{label} is not in the local hub cache, and the hub was not reached within {CONNECT_SECONDS:.0f} s. "
-            "Three ways on: (1) download it once on a machine with a network and give its folder; (2) set "
-            'HF_ENDPOINT to a mirror that can be reached; (3) load_model("smollm2") or "tiny-random", which '
-            "need no network."
-        )
+    if not _in_hub_cache(label):
+        _ask_hub(label)
     return label
 
 
@@ -86,15 +86,25 @@ def _in_hub_cache(label: str) -> bool:
     return isinstance(try_to_load_from_cache(label, "config.json"), str)
 
 
-def _hub_answers() -> bool:
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
-        return False
-    host = urlparse(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname or "huggingface.co"
+def _ask_hub(label: str) -> None:
+    """Raise `ModelNotFound` unless the hub answers soon and knows the model."""
+    hub = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
     try:
-        socket.create_connection((host, 443), timeout=CONNECT_SECONDS).close()
-    except OSError:
-        return False
-    return True
+        if offline:
+            raise OSError("HF_HUB_OFFLINE forbids it")
+        urlopen(f"{hub}/api/models/{label}", timeout=ANSWER_SECONDS).close()
+    except HTTPError as error:
+        raise ModelNotFound(
+            f"{hub} answers, but has no model {label!r} for you (HTTP {error.code}). Check the spelling, or log in "
+            "with `hf auth login` if it is a private one"
+        ) from error
+    except OSError as error:
+        raise ModelNotFound(
+            f"{label} is not in the local hub cache, and {hub} could not be asked ({error}). Three ways on: (1) "
+            "download it once on a machine with a network and give its folder; (2) set HF_ENDPOINT to a mirror that "
+            'can be reached; (3) load_model("smollm2") or "tiny-random", which need no network.'
+        ) from error
 
 
 @contextmanager

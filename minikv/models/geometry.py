@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 GIB = 2**30
-ATTENTION_LAYER_TYPES = ("full_attention", "sliding_attention", "chunked_attention")
+ATTENTION_LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class KVGeometry:
         for kind in kinds:
             if kind not in ATTENTION_LAYER_TYPES:
                 raise UnsupportedModel(
-                    f"{text.model_type}: a layer of type {kind!r} keeps a state of its own instead of keys and "
-                    "values per token, which pages cannot hold"
+                    f"{text.model_type} cannot be served: it has layers of type {kind!r}, and minikv knows only "
+                    f"{' and '.join(ATTENTION_LAYER_TYPES)}"
                 )
         num_layers = _need(text, "num_hidden_layers")
         return cls((_layer(text),) * num_layers)

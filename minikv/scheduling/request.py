@@ -40,7 +40,7 @@ class Completion:
     @property
     def status(self) -> int:
         """The HTTP status that says the same: 200, or that of the error."""
-        return 200 if self.error is None else int(getattr(self.error, "status", 500))
+        return 200 if self.error is None else self.error.status
 
 
 class Request:

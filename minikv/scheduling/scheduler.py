@@ -19,6 +19,14 @@ class Scheduled:
     num_tokens: int
 
 
+def never_fits(request: Request) -> BrokenRule:
+    """The error for a request that gets no pages though nobody else holds any."""
+    return BrokenRule(
+        "whoever the door lets in is served",
+        f"request {request.number} gets no pages, though nobody else holds any",
+    )
+
+
 class Scheduler:
     """Continuous batching, first come first served: requests join and leave between steps.
 
@@ -65,10 +73,7 @@ class Scheduler:
             plan.append(Scheduled(request, request.prompt_tokens))
             budget -= request.prompt_tokens
         if self.waiting and not plan and not self.pool.tables:
-            raise BrokenRule(
-                "whoever the door lets in is served",
-                f"request {self.waiting[0].number} gets no pages, though nobody else holds any",
-            )
+            raise never_fits(self.waiting[0])
         for item in plan:
             self._grow(item)
         return plan

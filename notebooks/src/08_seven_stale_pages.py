@@ -92,12 +92,14 @@ predict("p-8.1", ...)
 # the doors and the pages are the same, and it answers in a blink.
 
 # %% tags=["answers-prediction"]
+lengths = []
 for name, config in (("prefill", day.prefill), ("decode", day.decode)):
     limit = historical_limit(day.context_length, config.num_pages * day.page_size)
     print(f"{name} refuses from {limit:,} tokens on")
+    lengths += [limit - 1, limit]
 
 print("\n tokens   status   pages reserved   pages written")
-for length in (441, 442, 4089, 4090):
+for length in lengths:
     lab = Lab(decode_pages=day.decode.num_pages)
     lab.attack(length)
     seen = lab.attacks[0]
@@ -208,9 +210,6 @@ print(f"  own                {read - outcome.stale_slots_read:5}")
 print(f"  of others          {outcome.stale_slots_read:5}   {outcome.stale_writers}")
 reveal("p-8.3")
 
-assert (outcome.pages_reserved, outcome.pages_written, outcome.pages_stale) == (8, 1, 7)
-assert outcome.stale_slots_read == 489
-
 # %% [markdown]
 # Two new words. A **stale page** is reserved, and nothing of the request's own was delivered into it. A **stale
 # slot** is read, though somebody else wrote it. "Seven stale pages" is the polite version. 489 of 491 slots is the
@@ -232,7 +231,13 @@ assert outcome.stale_slots_read == 489
 # %%
 handoffs = [event for event in server.cluster.trace if isinstance(event, HandoffDone)]
 table = handoffs[-1].pages
-events = [event for event in server.cluster.trace if isinstance(event, Admit) or getattr(event, "page", None) in table]
+events = [
+    event
+    for event in server.cluster.trace
+    if isinstance(event, Admit) or getattr(event, "page", None) in table
+]
+assert (outcome.pages_reserved, outcome.pages_written, outcome.pages_stale) == (8, 1, 7)
+assert outcome.stale_slots_read == 489
 page_map(events, node="decode", pages=table)
 
 # %% [markdown]
@@ -286,8 +291,6 @@ told("freshly started", on_fresh, counts)
 secrets = [word for name in ("halverson", "quennell") for word in tenant(name).canaries]
 print("secret words in it:", sum(word in on_fresh.text for word in secrets))
 reveal("p-8.2")
-assert (counts.pages_stale, counts.stale_writers) == (7, {"nobody": 489})
-assert not any(word in on_fresh.text for word in secrets)
 
 # %% [markdown]
 # Seven stale pages, 489 slots, and not a word. The fault is all there. Only the past is missing. Remember this when
@@ -297,6 +300,9 @@ assert not any(word in on_fresh.text for word in secrets)
 # make all the difference: the right engine, after quennell's visit. It has one door, and that door knows both pools.
 
 # %%
+assert (counts.pages_stale, counts.stale_writers) == (7, {"nobody": 489})
+assert not any(word in on_fresh.text for word in secrets)
+
 past.restore()
 other = (model.encode("Please name three birds that do not fly south in the winter. ") * 40)[:490]
 on_other = server.cluster.generate([other], short.attack_params, tenant="attacker")[0]
