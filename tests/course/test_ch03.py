@@ -12,7 +12,8 @@ import ch03_answers as answers
 import pytest
 
 from minikv.course import check, learner_or_reference
-from minikv.course.chapters import ch03
+from minikv.course.chapters import ch03, ex_3_1, ex_3_2, ex_3_3
+from minikv.course.chapters.small import small_model
 from minikv.course.check import _met
 from minikv.course.declare import Exercise, Question, Verdict, find, of_chapter
 
@@ -103,9 +104,9 @@ def test_half_an_allocator_says_what_is_left(cell: Any, capsys: Out) -> None:
 def test_hints_have_three_tiers_where_a_mistake_is_likely() -> None:
     listed = {"one-too-many", "rounded-down", "rounded", "partial", "double-free", "slow", "own-list"}
     listed |= {"keys", "norm", "layer", "embeddings"}
-    for hints in (ch03._LAST_PAGE, ch03._ALL_OR_NOTHING, ch03._FREED_TWICE, ch03._SLOW, ch03._OWN_LIST):
+    for hints in (ex_3_1.LAST_PAGE, ex_3_2.ALL_OR_NOTHING, ex_3_2.FREED_TWICE, ex_3_2.SLOW, ex_3_2.OWN_LIST):
         assert len(hints) == 3
-    for hints in (ch03._KEYS, ch03._NORM, ch03._DEEPER, ch03._EMBEDDINGS):
+    for hints in (ex_3_3.KEYS, ex_3_3.NORM, ex_3_3.DEEPER, ex_3_3.EMBEDDINGS):
         assert len(hints) == 3
     kinds = {kind for _name, wrong, _right in EXERCISES.values() for _source, kind in wrong.values()}
     assert listed <= kinds
@@ -119,7 +120,7 @@ def test_every_option_is_explained_in_its_own_words() -> None:
 
 
 def test_the_judge_leaves_the_weights_as_they_were(cell: Any) -> None:
-    model = ch03._small(2)
+    model = small_model(2)
     before = {name: weight.clone() for name, weight in model.hf.named_parameters()}
     for source, _kind in answers.READING_WRONG.values():
         try:
@@ -136,7 +137,7 @@ def test_reading_is_judged_the_same_with_a_real_model(cell: Any) -> None:
     model = load_model("smollm2")
     for title in ("keys", "no norm", "embeddings"):
         source, kind = answers.READING_WRONG[title]
-        verdict = ch03._judge_reading_with(cell(source, "read_page"), model)
+        verdict = ex_3_3.judge_reading_with(cell(source, "read_page"), model)
         assert (verdict.right, verdict.kind) == (False, kind), title
     source, _remark = answers.READING_RIGHT["four lines"]
-    assert ch03._judge_reading_with(cell(source, "read_page"), model).right
+    assert ex_3_3.judge_reading_with(cell(source, "read_page"), model).right
