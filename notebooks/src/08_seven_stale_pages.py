@@ -229,16 +229,12 @@ reveal("p-8.3")
 # words of it. Look at the two rows of letters: where do they agree?
 
 # %%
-handoffs = [event for event in server.cluster.trace if isinstance(event, HandoffDone)]
-table = handoffs[-1].pages
-events = [
-    event
-    for event in server.cluster.trace
-    if isinstance(event, Admit) or getattr(event, "page", None) in table
-]
+trace = list(server.cluster.trace)
+table = [event.pages for event in trace if isinstance(event, HandoffDone)][-1]
+here = [event for event in trace if isinstance(event, Admit) or getattr(event, "page", None) in table]
 assert (outcome.pages_reserved, outcome.pages_written, outcome.pages_stale) == (8, 1, 7)
 assert outcome.stale_slots_read == 489
-page_map(events, node="decode", pages=table)
+page_map(here, node="decode", pages=table)
 
 # %% [markdown]
 # **Owner is not writer.** Every page belongs to the attacker, rightly: your allocator lent it, once, and to nobody

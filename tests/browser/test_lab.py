@@ -242,16 +242,23 @@ def move_the_figures_slider(page: Page) -> None:
     figure = page.locator(".jp-OutputArea .js-plotly-plot", has=page.locator(".slider-container")).first
     expect(figure.locator(".slider-grip-rect").first).to_be_visible()
     before = figure.inner_text()
-    grip = box(page, figure.locator(".slider-grip-rect").first.bounding_box())
-    rail = box(page, figure.locator(".slider-rail-rect").first.bounding_box())
-    at_the_end = grip[0] > rail[0] + rail[2] / 2
-    target = rail[0] + rail[2] * (0.02 if at_the_end else 0.98)
-    page.mouse.move(grip[0] + grip[2] / 2, grip[1] + grip[3] / 2)
-    page.mouse.down()
-    page.mouse.move(target, grip[1] + grip[3] / 2, steps=10)
-    page.mouse.up()
-    page.wait_for_timeout(1000)
-    assert figure.inner_text() != before, "the figure's text is the same at both ends of its slider"
+    for _ in range(5):  # while the page is still growing, the grip moves away under the mouse
+        grip = box(page, figure.locator(".slider-grip-rect").first.bounding_box())
+        page.wait_for_timeout(500)
+        if grip != box(page, figure.locator(".slider-grip-rect").first.bounding_box()):
+            continue
+        rail = box(page, figure.locator(".slider-rail-rect").first.bounding_box())
+        at_the_end = grip[0] > rail[0] + rail[2] / 2
+        target = rail[0] + rail[2] * (0.02 if at_the_end else 0.98)
+        page.mouse.move(grip[0] + grip[2] / 2, grip[1] + grip[3] / 2)
+        page.mouse.down()
+        page.mouse.move(target, grip[1] + grip[3] / 2, steps=10)
+        page.mouse.up()
+        page.wait_for_timeout(1000)
+        if figure.inner_text() != before:
+            return
+        slider.scroll_into_view_if_needed()
+    pytest.fail("the figure's text is the same at both ends of its slider")
 
 
 def move_the_widgets_slider(page: Page) -> None:
