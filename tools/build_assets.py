@@ -1,6 +1,6 @@
 """For authors: draw `assets/demo.svg`, the story that `make demo` tells, from a run of the real model.
 
-    python tools/build_assets.py
+python tools/build_assets.py
 """
 
 from __future__ import annotations

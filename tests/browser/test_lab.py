@@ -187,9 +187,7 @@ def test_a_notebook_in_the_browser(name: str, lab: tuple[str, Path], watched: Wa
     url, course = lab
     page = watched.page
     if not (course / "notebooks" / f"{name}.ipynb").exists():
-        pytest.fail(
-            f"notebooks/{name}.ipynb does not exist. Build it: python tools/build_course.py --execute"
-        )
+        pytest.fail(f"notebooks/{name}.ipynb does not exist. Build it: python tools/build_course.py --execute")
     PICTURES.mkdir(parents=True, exist_ok=True)
 
     page.goto(f"{url}/lab/tree/notebooks/{name}.ipynb?reset")

@@ -128,9 +128,7 @@ def test_cells_tags_ids_and_metadata(built: Path) -> None:
     lesson = notebook(built, "notebooks")
     assert set(lesson.metadata) == {"kernelspec", "language_info"}
     assert lesson.cells[2].metadata == {"tags": ["answers-prediction"], "jupyter": {"outputs_hidden": True}}
-    ids = [
-        cell.id for kind in ("notebooks", "solutions", "exercises") for cell in notebook(built, kind).cells
-    ]
+    ids = [cell.id for kind in ("notebooks", "solutions", "exercises") for cell in notebook(built, kind).cells]
     assert len(set(ids)) == len(ids)
 
 
@@ -238,9 +236,7 @@ def test_check_names_every_drift(alter: Any, said: str, built: Path, capsys: Out
 
 def test_no_false_alarm_for_markup_and_addresses(built: Path) -> None:
     def harmless(content: Any) -> None:
-        content.cells[1].outputs[
-            0
-        ].text = "<td>1</td> POST http://127.0.0.1/v1/chat and/or my_minikv/ex_3_2.py 3/4\n"
+        content.cells[1].outputs[0].text = "<td>1</td> POST http://127.0.0.1/v1/chat and/or my_minikv/ex_3_2.py 3/4\n"
 
     change(built, "notebooks", harmless)
     assert run(built, "--check") == 0

@@ -13,6 +13,7 @@ import pytest
 
 from minikv.course import check, learner_or_reference
 from minikv.course.chapters import ch08
+from minikv.course.chapters.lab import one_layer
 from minikv.course.check import _met
 from minikv.course.declare import Exercise, Question, find, of_chapter
 from minikv.viz.texts import side_by_side, words_by_writer
@@ -153,7 +154,7 @@ def test_the_lessons_past_leaves_quennell_in_the_pages_whatever_the_order(alloca
         [replace(v, prompt=[1 + i % 200 for i in range(lengths[v.tenant.name])]) for v in g] for g in day.visits(None)
     ]
     day = replace(day, visits=lambda _model: visits)
-    stage = Stage(day, ch08._one_layer(), build(day, ch08._one_layer(), HistoricalCluster, allocator=made))
+    stage = Stage(day, one_layer(), build(day, one_layer(), HistoricalCluster, allocator=made))
     stage.play_past()
     prompt = [7] * 490
     answer = stage.cluster.generate([prompt], day.attack_params, tenant="attacker")[0]

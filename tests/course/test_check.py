@@ -23,9 +23,7 @@ def judge(thing: Any) -> Verdict:
     for tokens, page, pages in ((1, 64, 1), (65, 64, 2), (64, 64, 1)):
         got = thing(tokens, page)
         if got == pages + 1:
-            return wrong(
-                "one-too-many", f"{tokens} tokens, page {page}: you took {got}", "Which?", "Why?", "Draw."
-            )
+            return wrong("one-too-many", f"{tokens} tokens, page {page}: you took {got}", "Which?", "Why?", "Draw.")
         if got + 0 != pages:
             return wrong("other", f"{tokens} tokens, page {page}: you took {got}")
     return ok()
@@ -73,9 +71,7 @@ def test_a_half_written_class_says_what_is_left(capsys: Out) -> None:
     register(Exercise("ex-97.2", "t", 1, 1, "d", "i", uses_free))
     check(
         "ex-97.2",
-        learner_code(
-            "class f:\n def allocate(self): pass\n def free(self): raise NotImplementedError('ex-97.2: x')"
-        ),
+        learner_code("class f:\n def allocate(self): pass\n def free(self): raise NotImplementedError('ex-97.2: x')"),
     )
     assert "[ ] ex-97.2: not attempted yet (write free())" in capsys.readouterr().out
 

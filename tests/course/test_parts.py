@@ -120,9 +120,7 @@ def test_the_newest_of_two_cells_is_kept(notebook: Any, learner: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_kept_says_why(
-    cell: str, said: str, notebook: Any, learner: Path, capsys: Out
-) -> None:
+def test_what_cannot_be_kept_says_why(cell: str, said: str, notebook: Any, learner: Path, capsys: Out) -> None:
     notebook(cell)
     check("ex-97.1", notebook("Part"))
     out = " ".join(capsys.readouterr().out.split())

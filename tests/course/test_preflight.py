@@ -125,10 +125,10 @@ def test_a_copy_made_with_another_version(tmp_path: Path, monkeypatch: Patch) ->
 
 
 @pytest.mark.parametrize(("status", "state"), [("ready", "OK"), ("packed", "WARN"), ("missing", "STOP")])
-def test_the_model_line_is_the_catalogs(status: str, state: str, monkeypatch: Patch) -> None:
-    catalog = ModuleType("minikv.models.catalog")
-    catalog.weights_status = lambda: (status, "run minikv prepare")  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, catalog.__name__, catalog)
+def test_the_model_line_is_the_weightss(status: str, state: str, monkeypatch: Patch) -> None:
+    weights = ModuleType("minikv.models.weights")
+    weights.weights_status = lambda: (status, "run minikv prepare")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, weights.__name__, weights)
     line = LOOKS["model"]()
     assert line.state == state and "un minikv prepare" in line.said + line.do
 
@@ -147,11 +147,7 @@ def test_free_memory_is_a_number_here() -> None:
 def test_the_kernels_side_lacks_anywidget(monkeypatch: Patch) -> None:
     versions(monkeypatch, anywidget=None)
     line = LOOKS["figures (kernel)"]()
-    assert (
-        line.state == "WARN"
-        and "kernel's side lacks anywidget" in line.said
-        and "install anywidget" in line.do
-    )
+    assert line.state == "WARN" and "kernel's side lacks anywidget" in line.said and "install anywidget" in line.do
 
 
 def page(*extensions: str, off: dict[str, object] | None = None) -> str:
