@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from minikv import __version__
 from minikv.errors import MinikvError
@@ -15,9 +17,16 @@ from minikv.errors import MinikvError
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status: 0, 1 for an error that was explained, 2 for wrong usage."""
     options = _parser().parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a letter shows another
     try:
-        return int(options.run(options))
-    except MinikvError as error:
+        status = int(options.run(options))
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (MinikvError, OSError) as error:
         print(f"minikv: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -30,26 +39,34 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"minikv {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    incident = commands.add_parser("incident", help="see the leak, then the refusal that should have been")
+    incident = _command(commands, "incident", "see the leak, then the refusal that should have been")
     incident.add_argument(
         "--scale",
         choices=("article", "pocket", "production"),
         default="article",
-        help="article: a model that speaks (default); pocket: seconds, random weights; production: the real numbers",
+        help="article: a model that speaks (default); pocket: random weights, seconds; "
+        "production: random weights, the sizes of the real incident, about a minute",
     )
     incident.add_argument("--prompt-tokens", type=_positive, metavar="N", help="length of the refused request")
     incident.add_argument("--json", action="store_true", help="print one JSON object and nothing else on stdout")
     incident.set_defaults(run=_incident)
 
-    prepare = commands.add_parser("prepare", help="convert the default weights once")
+    prepare = _command(commands, "prepare", "convert the default weights once")
     prepare.set_defaults(run=_prepare)
 
-    course = commands.add_parser("course", help="your own copy of the notebooks")
+    course = _command(commands, "course", "your own copy of the notebooks")
     actions = course.add_subparsers(required=True, metavar="ACTION")
-    start = actions.add_parser("start", help="make or refresh the copy; what you changed is never overwritten")
+    start = _command(actions, "start", "make or refresh the copy; what you changed is never overwritten")
     start.add_argument("target", nargs="?", default="my_course", help="folder for the copy (default: my_course)")
     start.add_argument("--quiet", action="store_true", help="say nothing unless something is wrong")
     start.set_defaults(run=_course_start)
+    return parser
+
+
+def _command(commands: Any, name: str, about: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=about, description=f"{about[0].upper()}{about[1:]}."
+    )
     return parser
 
 
@@ -65,6 +82,7 @@ def _positive(text: str) -> int:
 
 def _incident(options: argparse.Namespace) -> int:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # several threads wait for each other on a busy machine
     from minikv.incident.replay import replay
     from minikv.incident.scales import SCALES
     from minikv.incident.story import Progress, as_json, tell
@@ -72,7 +90,7 @@ def _incident(options: argparse.Namespace) -> int:
     with Progress() as say:
         report = replay(SCALES[options.scale], attack_tokens=options.prompt_tokens, say=say)
     if options.json:
-        print(json.dumps(as_json(report), ensure_ascii=False))
+        print(json.dumps(as_json(report)))
     else:
         tell(report)
     return 0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from minikv.attention import torch_backend
 from minikv.attention.metadata import AttentionBackend
 from minikv.config import NodeConfig, whole_number
-from minikv.frontend import Frontend, choose_context
+from minikv.frontend import Frontend, check_parts, choose_context
 from minikv.memory import FreeList, Ledger, PageAllocator, PagePool, pages_needed
 from minikv.models.adapter import BoundModel
 from minikv.node import Node
@@ -58,6 +58,10 @@ class Engine(Frontend):
     ) -> None:
         super().__init__(model, trace if trace is not None else Trace(), name="engine")
         whole_number("page_size", page_size, least=1)
+        whole_number("max_batch_size", max_batch_size, least=1)
+        if context_length is not None:
+            whole_number("context_length", context_length, least=2)
+        check_parts(ledger=ledger, allocator=allocator, attention=attention)
         if num_pages is None:
             num_pages = _default_pages(model, page_size, context_length, max_batch_size)
         config = NodeConfig(num_pages=num_pages, max_batch_size=max_batch_size, max_batch_tokens=max_batch_tokens)
@@ -82,9 +86,8 @@ class Engine(Frontend):
         """The node's pages."""
         return self.node.pool
 
-    def step(self) -> None:
-        """Compute one step: the next token of everybody who runs, and the prompts that join."""
-        self.trace.step += 1
+    def _step(self) -> None:
+        """The next token of everybody who runs, and the prompts that join."""
         self._run(self.node)
 
     def check(self) -> None:

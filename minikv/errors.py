@@ -64,6 +64,16 @@ class BrokenRule(MinikvError):
         self.rule = rule
         self.detail = detail
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restore, (type(self), self.rule, self.detail)
+
+
+def _restore(kind: type[BrokenRule], rule: str, detail: str) -> BrokenRule:
+    """Rebuild a pickled error, whatever its own constructor takes."""
+    error = kind.__new__(kind)
+    BrokenRule.__init__(error, rule, detail)
+    return error
+
 
 class StaleRead(BrokenRule):
     """Attention was about to read slots that the reading request did not write."""
@@ -93,3 +103,8 @@ class RequestAborted(MinikvError):
 
 class EngineFailed(MinikvError):
     """Something broke inside the engine; the affected requests carry this with the reason."""
+
+
+def as_minikv(error: BaseException) -> MinikvError:
+    """An error that a caller can be given: itself if it is one of ours, else wrapped with its name."""
+    return error if isinstance(error, MinikvError) else EngineFailed(f"{type(error).__name__}: {error}")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TypeVar
 
 from minikv.config import check_context, whole_number
-from minikv.errors import ConfigError, EngineFailed, MinikvError, Rejected, RequestAborted
+from minikv.errors import BrokenRule, ConfigError, EngineFailed, MinikvError, Rejected, RequestAborted, as_minikv
 from minikv.models.adapter import BoundModel, Prompt
 from minikv.node import Node
 from minikv.sampling import SamplingParams
@@ -16,7 +17,7 @@ from minikv.trace import Admit, Finish, Refuse, Trace
 
 
 class Frontend(ABC):
-    """The caller's side of an engine or a cluster.
+    """The caller's side of an engine or a cluster. Several threads may use it; one step runs at a time.
 
     Args:
         model: what answers.
@@ -27,16 +28,40 @@ class Frontend(ABC):
     def __init__(self, model: BoundModel, trace: Trace, name: str) -> None:
         if not isinstance(model, BoundModel):
             raise ConfigError(f"the model must come from minikv.load_model, not be a {type(model).__name__}")
+        if not isinstance(trace, Trace):
+            raise ConfigError(f"trace must be a minikv.trace.Trace, not {type(trace).__name__}")
         self.model = model
         self.trace = trace
         self.name = name
         self.requests: dict[int, Request] = {}  # submitted, answer not yet fetched
         self._next_number = 0
         self._failure: EngineFailed | None = None
+        self._lock = threading.RLock()  # several threads may submit, step and abort
+        self._stepping = False
+        self._aborted: list[Request] = []  # during the step that runs now
+
+    def step(self) -> None:
+        """Do one step of work for everybody who runs.
+
+        Raises:
+            BrokenRule: if it is called from within a step.
+        """
+        with self._lock:
+            if self._stepping:
+                raise BrokenRule("one step at a time", "a step was asked for from within a step")
+            self._stepping = True
+            self.trace.step += 1
+            try:
+                self._step()
+            finally:
+                self._stepping = False
+                for request in self._aborted:
+                    self._finish(request)
+                self._aborted.clear()
 
     @abstractmethod
-    def step(self) -> None:
-        """Do one step of work for everybody who runs."""
+    def _step(self) -> None:
+        """The step itself."""
 
     @abstractmethod
     def check(self) -> None:
@@ -81,10 +106,17 @@ class Frontend(ABC):
             raise ConfigError("generate takes a list of prompts; for a single one write [prompt]")
         each = _one_for_each("params", SamplingParams() if params is None else params, SamplingParams, len(prompts))
         tenants = _one_for_each("tenant", tenant, str, len(prompts))
-        numbers = [self.submit(*one) for one in zip(prompts, each, tenants, strict=True)]
-        while any(not self.requests[number].finished for number in numbers):
-            self.step()
-        return [self.result(number) for number in numbers]
+        numbers: list[int] = []
+        try:
+            for one in zip(prompts, each, tenants, strict=True):
+                numbers.append(self.submit(*one))
+            while any(not self.requests[number].finished for number in numbers):
+                self.step()
+            return [self.result(number) for number in numbers]
+        except BaseException:
+            for number in numbers:  # nobody would fetch these answers
+                self._forget(number)
+            raise
 
     def submit(self, prompt: Prompt, params: SamplingParams | None = None, tenant: str = "anonymous") -> int:
         """Hand in one prompt and return its number; `step` does the work, `result` has the answer.
@@ -93,23 +125,25 @@ class Frontend(ABC):
         """
         (params,) = _one_for_each("params", SamplingParams() if params is None else params, SamplingParams, 1)
         (tenant,) = _one_for_each("tenant", tenant, str, 1)
-        number, self._next_number = self._next_number, self._next_number + 1
-        request = Request(number, (), params, tenant)
-        try:
-            request = Request(number, self.model.encode(prompt), params, tenant)
-            if self._failure:
-                raise self._failure
-            self._door(request)
-        except Rejected as refusal:
-            self._refuse(request, refusal)
-        except EngineFailed as failure:
-            self._finish(request, "error", failure)
-        else:
-            admit = Admit(self.trace.step, self.name, number, tenant, request.prompt_tokens, params.max_tokens)
-            self.trace.add(admit)
-            self._enqueue(request)
-        self.requests[number] = request
-        return number
+        with self._lock:
+            number, self._next_number = self._next_number, self._next_number + 1
+            request = Request(number, (), params, tenant)
+            try:
+                request = Request(number, self.model.encode(prompt), params, tenant)
+                if self._failure:
+                    raise self._failure
+                self._door(request)
+            except Rejected as refusal:
+                self._refuse(request, refusal)
+            except EngineFailed as failure:
+                self._finish(request, "error", failure)
+            else:
+                self.trace.add(
+                    Admit(self.trace.step, self.name, number, tenant, request.prompt_tokens, params.max_tokens)
+                )
+                self._enqueue(request)
+            self.requests[number] = request
+            return number
 
     def result(self, number: int) -> Completion:
         """Fetch the final answer of a request, once.
@@ -118,32 +152,48 @@ class Frontend(ABC):
             KeyError: if there is no such request or its answer was fetched.
             ConfigError: if it is not finished yet.
         """
-        request = self.requests[number]
-        if request.finish_reason is None:
-            raise ConfigError(f"request {number} is not finished; call step() until it is")
-        del self.requests[number]
-        return Completion(
-            request_id=number,
-            tenant=request.tenant,
-            prompt_tokens=request.prompt_tokens,
-            token_ids=tuple(request.output_ids),
-            text=self.model.decode(request.output_ids),
-            finish_reason=request.finish_reason,
-            error=request.error,
-        )
+        with self._lock:
+            request = self.requests[number]
+            if request.finish_reason is None or not request.answered:
+                raise ConfigError(f"request {number} is not finished; call step() until it is")
+            completion = Completion(
+                request_id=number,
+                tenant=request.tenant,
+                prompt_tokens=request.prompt_tokens,
+                token_ids=tuple(request.output_ids),
+                text=self.model.decode(request.output_ids),
+                finish_reason=request.finish_reason,
+                error=request.error,
+            )
+            del self.requests[number]
+            return completion
 
     def abort(self, number: int) -> None:
-        """End a request now; its pages are back when this returns. Nothing happens if it is finished already.
+        """End a request now. Nothing happens if it is finished already.
+
+        Its pages are back when this returns; if a step is running (this is called from within it), when that ends.
 
         Raises:
             KeyError: if there is no such request or its answer was fetched.
         """
-        request = self.requests[number]
-        if not request.finished:
-            self._finish(request, "abort", RequestAborted(f"request {number} was aborted by its caller"))
+        with self._lock:
+            request = self.requests[number]
+            if request.finished:
+                return
+            request.finish("abort", RequestAborted(f"request {number} was aborted by its caller"))
+            if self._stepping:
+                self._aborted.append(request)
+            else:
+                self._finish(request)
+
+    def _forget(self, number: int) -> None:
+        if number in self.requests:
+            self.abort(number)
+            del self.requests[number]
 
     def _refuse(self, request: Request, refusal: Rejected) -> None:
         request.finish("rejected", refusal)
+        request.answered = True
         self.trace.add(
             Refuse(
                 self.trace.step,
@@ -164,6 +214,9 @@ class Frontend(ABC):
             self._drop(request)
         except Exception as broken:
             self._stop(broken)
+        if request.answered:
+            return
+        request.answered = True
         status = 200 if request.error is None else request.error.status
         self.trace.add(
             Finish(
@@ -180,17 +233,19 @@ class Frontend(ABC):
         """One step of a node; finished requests get their answer. Returns those that go on."""
         try:
             stepped = node.step()
-        except Exception as error:
-            self._fail(node.in_step or [*node.scheduler.running, *list(node.scheduler.waiting)[:1]], error)
+        except BaseException as error:  # an interrupt leaves half a step behind, as any error does
+            self._fail(node.in_step or [*node.scheduler.running, *list(node.scheduler.waiting.values())[:1]], error)
+            if not isinstance(error, Exception):
+                raise
             return []
         for request in stepped:
             if request.finished:
                 self._finish(request)
         return [request for request in stepped if not request.finished]
 
-    def _fail(self, requests: Sequence[Request], error: Exception) -> None:
+    def _fail(self, requests: Sequence[Request], error: BaseException) -> None:
         """A step broke: its requests say so to their callers. If the pools are whole, the others go on."""
-        failure = error if isinstance(error, MinikvError) else EngineFailed(f"{type(error).__name__}: {error}")
+        failure = as_minikv(error)
         for request in requests:
             self._finish(request, "error", failure)
         try:
@@ -204,6 +259,7 @@ class Frontend(ABC):
         for request in self.requests.values():
             if not request.finished:
                 request.finish("error", self._failure)
+            request.answered = True
 
 
 Kind = TypeVar("Kind")
@@ -223,6 +279,15 @@ def _one_for_each(name: str, given: object, kind: type[Kind], count: int) -> lis
     return list(given)
 
 
+def check_parts(*, ledger: object, allocator: object, attention: object) -> None:
+    """Raise `ConfigError` for parts that could only fail later."""
+    if not isinstance(ledger, bool):
+        raise ConfigError(f"ledger must be True or False, not {ledger!r}")
+    for name, part in (("allocator", allocator), ("attention", attention)):
+        if not callable(part):
+            raise ConfigError(f"{name} must be something that can be called, not {part!r}")
+
+
 def choose_context(
     model: BoundModel, context_length: int | None, pool_tokens: int, *, node: str, allow_above_pool: bool
 ) -> int:
@@ -237,6 +302,8 @@ def choose_context(
             was not allowed.
     """
     if context_length is None:
+        if pool_tokens < 2:
+            raise ConfigError(f"the pool of the {node} node holds {pool_tokens} token; a prompt and an answer take two")
         return min(model.max_positions or pool_tokens, pool_tokens)
     whole_number("context_length", context_length, least=2)
     if model.max_positions is not None and context_length > model.max_positions:

@@ -9,6 +9,7 @@ import torch
 from minikv.attention import torch_backend
 from minikv.attention.metadata import AttentionBackend, AttentionMetadata
 from minikv.config import NodeConfig
+from minikv.errors import as_minikv
 from minikv.memory import FreeList, Ledger, PageAllocator, PagePool
 from minikv.models.adapter import BoundModel
 from minikv.sampling import next_token
@@ -91,7 +92,10 @@ class Node:
         logits = self.model.forward(input_ids, step.position_ids, step.last_tokens, step)
         for item, row in zip(plan, logits, strict=True):
             request = item.request
-            request.append(next_token(row, request.params, request.generator), self.model.eos_ids)
+            try:
+                request.append(next_token(row, request.params, request.generator), self.model.eos_ids)
+            except Exception as error:  # of this request alone
+                request.finish("error", as_minikv(error))
 
     def release(self, request: Request) -> None:
         """Forget a request and take its pages back, if it has any here. Safe to call more than once."""

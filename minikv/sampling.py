@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import torch
 
 from minikv.config import whole_number
-from minikv.errors import ConfigError
+from minikv.errors import ConfigError, EngineFailed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,7 @@ class SamplingParams:
         temperature = self.temperature
         if isinstance(temperature, bool) or not isinstance(temperature, (int, float)):
             raise ConfigError(f"temperature must be a number, not {temperature!r}")
-        if not 0.0 <= temperature < float("inf"):
+        if not 0.0 <= temperature <= sys.float_info.max:
             raise ConfigError(f"temperature must be 0 (greedy) or a positive number, not {temperature}")
         if not isinstance(self.ignore_eos, bool):
             raise ConfigError(f"ignore_eos must be True or False, not {self.ignore_eos!r}")
@@ -62,7 +63,12 @@ def next_token(logits: torch.Tensor, params: SamplingParams, generator: torch.Ge
         logits: [vocabulary], any float dtype.
         params: how to choose.
         generator: from `params.generator()`, the same object for the whole request.
+
+    Raises:
+        EngineFailed: if the logits are not numbers.
     """
+    if torch.isnan(logits.max()):
+        raise EngineFailed("the model's output is not a number; nothing can be chosen from it")
     if generator is None:
         return int(logits.argmax())
     scores = logits.double().cpu()

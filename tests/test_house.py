@@ -145,7 +145,8 @@ def test_file_is_short(path: Path) -> None:
 
 def test_engine_can_be_read_in_a_sitting() -> None:
     """`pytest -s` shows how many lines of code it has."""
-    counted = [path for path in FILES if room(path) in ENGINE and name_of(path) not in NOT_COUNTED]
+    proper = ENGINE - {"errors", "config", "trace"}  # the rooms that DESIGN.md counts
+    counted = [path for path in FILES if room(path) in proper and name_of(path) not in NOT_COUNTED]
     total = sum(map(code_lines, counted))
     print(f"engine: {total} lines of code in {len(counted)} files")
     assert len(counted) > 15

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from minikv.errors import BrokenRule
 from minikv.memory import PagePool, PageTable
 from minikv.models.options import AttentionOptions
 
@@ -103,4 +104,12 @@ class AttentionMetadata:
         """Store this step's keys and values, then read through the page tables; see `StepAttention`."""
         self.pool.store(layer, self.slot_mapping, key, value)
         keys, values = self.pool.keys[layer].flatten(0, 1), self.pool.values[layer].flatten(0, 1)
-        return self.backend(query, keys, values, self.sequences, options)
+        output = self.backend(query, keys, values, self.sequences, options)
+        expected = (query.shape[0], query.shape[1], value.shape[2])
+        if not isinstance(output, torch.Tensor) or output.shape != expected:
+            found = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
+            raise BrokenRule(
+                "attention gives back [tokens, query heads, value width]",
+                f"{expected} was expected in layer {layer}, and {found} came",
+            )
+        return output

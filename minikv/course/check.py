@@ -44,7 +44,10 @@ def check(exercise_id: str, thing: object, strict: bool = False) -> None:
         outcome = guarded(lambda: exercise.judge(thing), exercise.seconds)
         if outcome.printed:
             print(f"Your code printed:\n{textwrap.indent(outcome.printed, INDENT)}")
-        found = _read(exercise, thing, outcome)
+        try:
+            found = _read(exercise, thing, outcome)
+        except Exception as strange:  # an answer that even fails to be looked at
+            found = wrong("strange", f"the check could not look at your answer ({type(strange).__name__}).")
     if isinstance(found, _NotAttempted):
         todo = f" (write {found.where})" if found.where else ""
         effort = f"About {exercise.lines} lines, {exercise.minutes} minutes. Done when {exercise.done_when}."
@@ -52,7 +55,10 @@ def check(exercise_id: str, thing: object, strict: bool = False) -> None:
     elif found.right:
         for met in [met for met in _met if met[0] == exercise.id]:
             del _met[met]
-        kept = keep(exercise, thing)
+        try:
+            kept = keep(exercise, thing)
+        except Exception as strange:
+            kept = f"Not kept in my_minikv/: its source could not be read ({type(strange).__name__})."
         said = found.said or f"{exercise.title}. {exercise.idea}"
         say(f"[ok] {exercise.id}: {said}", *([kept] if kept else []))
     else:

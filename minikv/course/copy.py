@@ -31,6 +31,11 @@ def start(target: str | Path = "my_course", quiet: bool = False, source: Path | 
     """
     course = source or _checkout()
     place = Path(target).expanduser()
+    inside = [course / folder for folder in FOLDERS if (course / folder).resolve() in place.resolve().parents]
+    if inside:
+        raise CourseNotFound(
+            f"{place} is inside {inside[0].name}/ of the course. Choose a folder outside for your copy."
+        )
     if place.resolve() == course.resolve():
         raise CourseNotFound(f"{place} is the course itself. Choose another folder for your copy.")
     handed_out = _read_manifest(place)
@@ -42,7 +47,7 @@ def start(target: str | Path = "my_course", quiet: bool = False, source: Path | 
     manifest = {"minikv": _version(), "files": handed_out}
     write_text(place / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
     if not quiet:
-        print(f"Your copy of the course is in {place}. Start with notebooks/00.")
+        print(f"Your copy of the course is in {place}. Start with {place / 'notebooks' / '00_preflight.ipynb'}.")
     return place
 
 
@@ -116,9 +121,9 @@ def _checkout() -> Path:
 def _read_manifest(place: Path) -> dict[str, str]:
     try:
         files = json.loads((place / MANIFEST).read_text(encoding="utf-8"))["files"]
-    except (FileNotFoundError, ValueError, KeyError):
+        return {str(name): str(digest) for name, digest in files.items()}
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return {}
-    return {str(name): str(digest) for name, digest in files.items()}
 
 
 def _write(path: Path, content: bytes) -> None:

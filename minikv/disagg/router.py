@@ -10,7 +10,7 @@ from minikv.attention.metadata import AttentionBackend
 from minikv.config import NodeConfig, whole_number
 from minikv.disagg.nodes import DecodeNode, PrefillNode
 from minikv.errors import ConfigError, HandoffRefused
-from minikv.frontend import Frontend, choose_context
+from minikv.frontend import Frontend, check_parts, choose_context
 from minikv.memory import FreeList, Ledger, PageAllocator
 from minikv.models.adapter import BoundModel
 from minikv.scheduling.admission import Admission
@@ -53,6 +53,7 @@ class Cluster(Frontend):
     ) -> None:
         super().__init__(model, trace if trace is not None else Trace(), name="router")
         whole_number("page_size", page_size, least=1)
+        check_parts(ledger=ledger, allocator=allocator, attention=attention)
         for role, config in (("prefill", prefill), ("decode", decode)):
             if not isinstance(config, NodeConfig):
                 raise ConfigError(f"{role} must be a NodeConfig, not {type(config).__name__}")
@@ -92,9 +93,8 @@ class Cluster(Frontend):
     def _ledger_type(self) -> Callable[[int, int], Ledger]:
         return Ledger
 
-    def step(self) -> None:
+    def _step(self) -> None:
         """One step of the prefill node, the handoffs that find room, one step of the decode node."""
-        self.trace.step += 1
         self._ready.extend(self._run(self.prefill))
         self._hand_over_all()
         self._run(self.decode)
@@ -105,8 +105,10 @@ class Cluster(Frontend):
             request = self._ready.popleft()
             try:
                 moved = self._hand_over(request)
-            except Exception as error:
+            except BaseException as error:
                 self._fail([request], error)
+                if not isinstance(error, Exception):
+                    raise
                 continue
             if not moved:
                 self._ready.appendleft(request)
@@ -117,7 +119,9 @@ class Cluster(Frontend):
         if not self.decode.reserve(request):
             return False
         try:
-            self.decode.receive(request, self.prefill.export(request))
+            handoff = self.prefill.export(request)
+            if not request.finished:  # it may have been aborted meanwhile
+                self.decode.receive(request, handoff)
         except HandoffRefused as refusal:
             self._finish(request, "error", refusal)
         else:

@@ -10,14 +10,19 @@ from minikv.config import NodeConfig
 from minikv.disagg.router import Cluster
 from minikv.incident.scales import FIRST_CHARACTER, NUM_CHARACTERS, Visit
 from minikv.incident.snapshot import Snapshot
-from minikv.incident.stage import Stage
+from minikv.incident.stage import Say, Stage
 from minikv.memory import PagePool, pages_needed
 from minikv.sampling import SamplingParams
 from minikv.scheduling.request import Completion
 
 
 def tenants_that_matter(
-    stage: Stage, completion: Completion, past: Snapshot, names: list[str], attack_tokens: int | None
+    stage: Stage,
+    completion: Completion,
+    past: Snapshot,
+    names: list[str],
+    attack_tokens: int | None,
+    say: Say = lambda _text: None,
 ) -> list[str]:
     """Those of some tenants whose prompts change an answer when only they change.
 
@@ -30,13 +35,15 @@ def tenants_that_matter(
         past: the pools between the two.
         names: the tenants to try.
         attack_tokens: as for the answer.
+        say: is told which tenant is tried.
     """
     numbers = {name: number for number, name in stage.names.items()}
     visits = {visit.tenant.name: visit for group in stage.visits for visit in group}
     matter = []
     tracing, stage.cluster.trace.enabled = stage.cluster.trace.enabled, False
     try:
-        for name in names:
+        for index, name in enumerate(names, start=1):
+            say(f"who matters? {index} of {len(names)}: {name}")
             past.restore()
             rewrite(stage, visits[name], numbers[name])
             if stage.attack(attack_tokens).token_ids != completion.token_ids:

@@ -223,7 +223,7 @@ class HistoricalCluster(Cluster):
             request.output_ids.clear()
         super()._finish(request, reason, error)
 
-    def _fail(self, requests: Sequence[Request], error: Exception) -> None:
+    def _fail(self, requests: Sequence[Request], error: BaseException) -> None:
         """A leg that fails fails its request."""
         super()._fail([self.requests[request.number] for request in requests], error)
 

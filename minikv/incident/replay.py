@@ -49,7 +49,7 @@ def replay(scale: Scale, *, attack_tokens: int | None = None, say: Say = lambda 
     old = Stage(scale, model, historical)
     old.play_past(say)
     past = Snapshot(historical)
-    say("the historical cluster: the request that should be refused")
+    say("the historical cluster: the request")
     completion, attention = old.watched_attack(attack_tokens)
     before = replace(old.measure(completion), attention=attention)
     before = find_leaks(old, before, past, attack_tokens, say)
@@ -87,5 +87,5 @@ def find_leaks(
     tested = read[: stage.scale.candidates]
     if tested:
         say(f"who matters? the prompts of {len(tested)} tenants are changed, one at a time")
-    matter = tenants_that_matter(stage, answer, past, tested, attack_tokens)
+    matter = tenants_that_matter(stage, answer, past, tested, attack_tokens, say)
     return replace(outcome, leaked=matter, tested=len(tested))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from minikv.config import NodeConfig
+from minikv.errors import ConfigError
 from minikv.incident.tenants import Tenant, tenant
 from minikv.models.adapter import BoundModel, Prompt
 from minikv.models.catalog import load_model
@@ -58,6 +59,8 @@ class Scale:
     def attack(self, model: BoundModel, length: int | None = None) -> tuple[int, ...]:
         """A harmless question, repeated until the prompt has the length wanted."""
         length = length or self.attack_tokens
+        if length > 2 * self.context_length:
+            raise ConfigError(f"{length} tokens are more than twice the context; use at most {2 * self.context_length}")
         ids = model.encode(QUESTION)
         return (ids * (length // len(ids) + 1))[:length]
 

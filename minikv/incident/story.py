@@ -93,7 +93,7 @@ def tell(report: Report, console: Console | None = None) -> None:
         f"{prefill.num_slots:,} tokens, the decode node's {decode.num_slots:,}; the context that is promised is "
         f"{report.historical.context_length:,}.\n"
         f"Earlier tenants came, were served, and gave their pages back. Nobody wipes pages. Then somebody sends "
-        f"{report.attack_tokens:,} tokens. From {report.limit:,} on, prefill must refuse.\n"
+        f"{report.attack_tokens:,} tokens. From {report.limit:,} on, the prefill node of history refused.\n"
     )
     console.rule("[bold]1. What happened in history", align="left")
     _answer(console, report)
@@ -112,8 +112,8 @@ def tell(report: Report, console: Console | None = None) -> None:
 
 def _answer(console: Console, report: Report) -> None:
     answer = report.before.completion
-    console.print(f"[bold]HTTP {answer.status}[/bold]  finish_reason {answer.finish_reason!r}", end="")
-    console.print(f"  {escape(str(answer.error))}" if answer.error else "")
+    why = f"  {escape(str(answer.error))}" if answer.error else ""
+    console.print(f"[bold]HTTP {answer.status}[/bold]  finish_reason {answer.finish_reason!r}{why}")
     if report.scale.readable:
         text = escape(answer.text)
         for canary in sorted(set(report.before.leaked), key=len):
@@ -154,7 +154,9 @@ def _counts(console: Console, report: Report) -> None:
         console.print(f"the first {SHOWN_PAGES - 2} and the last 2 of its {len(pages):,} pages:")
     for line in drawing.text.splitlines():
         console.print(f"  {escape(line)}", soft_wrap=True)
-    console.print("  owner is not writer: every page belongs to the request, and others wrote what is in it.\n")
+    if before.stale_slots_read:
+        console.print("  owner is not writer: every page belongs to the request, and others wrote what is in it.")
+    console.print()
 
 
 def _by(outcome: Outcome) -> str:

@@ -8,6 +8,7 @@ involved; the step's metadata travels as a keyword argument, so two nodes can sh
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -63,7 +64,10 @@ def paged_attention(
 ) -> tuple[torch.Tensor, None]:
     """The function behind `attn_implementation="minikv"`; query, key and value are [1, heads, tokens, width]."""
     if meta is None:
-        raise UnsupportedModel(f"{type(module).__name__} does not pass keyword arguments on to its attention function")
+        raise UnsupportedModel(
+            f"{type(module).__name__} calls its attention without a step: it does not pass keyword arguments on, or "
+            "the model is used elsewhere while a step of an engine runs"
+        )
     layer: int = module.layer_idx  # type: ignore[assignment]
     options = AttentionOptions(
         scaling=scaling if scaling is not None else query.shape[-1] ** -0.5,
@@ -78,6 +82,10 @@ def paged_attention(
 
 AttentionInterface.register(NAME, paged_attention)
 AttentionMaskInterface.register(NAME, lambda *_args, **_kwargs: None)
+
+
+# Whoever switches a configuration's attention holds its lock: two bound models may share one configuration.
+_locks: defaultdict[int, threading.RLock] = defaultdict(threading.RLock)
 
 
 class BoundModel:
@@ -99,7 +107,6 @@ class BoundModel:
         self.hf = hf.eval()
         self.tokenizer = tokenizer
         self.name = name or type(hf).__name__
-        self._lock = threading.RLock()
         _refuse_by_config(hf)
         text: Any = hf.config.get_text_config(decoder=True)
         self.geometry = KVGeometry.from_config(hf.config)
@@ -152,13 +159,17 @@ class BoundModel:
     def _attention(self, name: str) -> Iterator[None]:
         # Switched for one pass only, so that `hf.generate` stays what its owner expects.
         config: Any = self.hf.config
-        with self._lock:
-            before = config._attn_implementation
+        with _locks[id(config)]:
+            before, training = config._attn_implementation, self.hf.training
             config._attn_implementation = name
+            if training:
+                self.hf.eval()  # no dropout in an answer
             try:
                 yield
             finally:
                 config._attn_implementation = before
+                if training:
+                    self.hf.train()
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """Turn a prompt into token ids.
@@ -170,7 +181,7 @@ class BoundModel:
             InvalidPrompt: if it is empty, of another type, or has ids outside the vocabulary.
         """
         if isinstance(prompt, str):
-            ids = self._need_tokenizer()(prompt)["input_ids"]
+            ids = self._tokens(prompt, special=True)
         elif _is_chat(prompt):
             ids = self._encode_chat(prompt)  # type: ignore[arg-type]
         else:
@@ -198,7 +209,13 @@ class BoundModel:
             text = tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
         except Exception as error:  # jinja's and the tokenizer's errors have no common base
             raise InvalidPrompt(f"the chat messages do not fit {self.name}'s template: {error}") from error
-        return list(tokenizer(str(text), add_special_tokens=False)["input_ids"])
+        return self._tokens(str(text), special=False)
+
+    def _tokens(self, text: str, *, special: bool) -> list[int]:
+        try:
+            return list(self._need_tokenizer()(text, add_special_tokens=special)["input_ids"])
+        except (TypeError, ValueError, UnicodeError) as error:
+            raise InvalidPrompt(f"{self.name}'s tokenizer cannot read this text: {error}") from error
 
     def _need_tokenizer(self) -> PreTrainedTokenizerBase:
         if self.tokenizer is None:
@@ -208,7 +225,7 @@ class BoundModel:
     def _refuse_by_trial(self) -> None:
         """Run a few tokens: every layer must call us, with the metadata, and the answer must be the model's own."""
         trial = DenseAttention()
-        ids = trial_ids(self.vocabulary).to(self.device)
+        ids = trial_ids(self.vocabulary)[: self.max_positions].to(self.device)
         positions = torch.arange(len(ids), device=self.device)
         try:
             ours = self.forward(ids, positions, positions, trial)

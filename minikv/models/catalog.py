@@ -12,10 +12,11 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as hf_logging
 
-from minikv.errors import ModelNotFound
+from minikv.errors import ConfigError, ModelNotFound
 from minikv.models.adapter import BoundModel
 from minikv.models.tiny import tiny_random
 from minikv.models.weights import prepare
@@ -23,6 +24,7 @@ from minikv.models.weights import prepare
 SMOLLM2 = "smollm2"
 TINY_RANDOM = "tiny-random"
 ANSWER_SECONDS = 5.0
+LONGEST_NAME = 1024
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
@@ -42,28 +44,62 @@ def load_model(
         dtype, device: of the weights.
 
     Raises:
-        ModelNotFound: if there is nothing under that name; the message says what was tried and the ways on.
+        ModelNotFound: if there is nothing whole under that name; the message says what was tried and the ways on.
+        ConfigError: if an argument is of the wrong kind, or the device cannot be used.
         UnsupportedModel: if the engine would answer wrongly with this model.
     """
     if isinstance(name, PreTrainedModel):
-        return BoundModel(name, tokenizer)
+        return BoundModel(name, _is_tokenizer(tokenizer))
+    if not isinstance(name, (str, os.PathLike)):
+        raise ConfigError(f"a model is a name, a folder or a PreTrainedModel, not {type(name).__name__}")
     label = os.fspath(name)
+    place = _is_device(device)
     if label == TINY_RANDOM:
         model, tiny_tokenizer = tiny_random()
-        return BoundModel(model.to(device=device, dtype=dtype), tokenizer or tiny_tokenizer, name=label)
-    source = prepare() if label == SMOLLM2 else _find(label)
+        return BoundModel(model.to(device=place, dtype=dtype), _is_tokenizer(tokenizer) or tiny_tokenizer, name=label)
+    source = os.fspath(prepare()) if label == SMOLLM2 else _find(label)
     try:
         with _quiet():
-            model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
-            loaded_tokenizer = tokenizer or AutoTokenizer.from_pretrained(source)
-    except OSError as error:
-        raise ModelNotFound(f"{label} could not be loaded: {error}") from error
-    return BoundModel(model.to(device), loaded_tokenizer, name=label)
+            model, report = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, output_loading_info=True)
+            own_tokenizer = _is_tokenizer(tokenizer) or _load_tokenizer(source)
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        raise ModelNotFound(f"{label} could not be loaded as a causal language model: {error}") from error
+    if missing := sorted(report["missing_keys"]):
+        raise ModelNotFound(
+            f"{label} lacks weights that its configuration asks for, such as {missing[0]} ({len(missing)} in all); it "
+            "would run on random numbers"
+        )
+    return BoundModel(model.to(place), own_tokenizer, name=label)
+
+
+def _is_tokenizer(tokenizer: object) -> PreTrainedTokenizerBase | None:
+    if tokenizer is None or isinstance(tokenizer, PreTrainedTokenizerBase):
+        return tokenizer
+    raise ConfigError(f"a tokenizer is a PreTrainedTokenizer of transformers, not {type(tokenizer).__name__}")
+
+
+def _is_device(device: str | torch.device) -> torch.device:
+    try:
+        place = torch.device(device)
+        torch.empty(1, device=place)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise ConfigError(f"device {device!r} cannot be used here: {error}") from error
+    if place.type == "meta":
+        raise ConfigError("device 'meta' holds no numbers; nothing can be computed there")
+    return place
+
+
+def _load_tokenizer(source: str) -> PreTrainedTokenizerBase | None:
+    """The tokenizer of a saved model; None for a folder that has none (prompts are then lists of ids)."""
+    if Path(source).is_dir() and not any(Path(source).glob("*token*")):
+        return None
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source)
+    return tokenizer
 
 
 def _find(label: str) -> str:
     """A folder as it is; a hub id from the local cache, or from the hub if that can be reached."""
-    if Path(label).is_dir():
+    if label and len(label) < LONGEST_NAME and Path(label).is_dir():
         if not (Path(label) / "config.json").exists():
             raise ModelNotFound(f"{label} is a folder, but has no config.json and is therefore no saved model")
         return label
@@ -72,8 +108,8 @@ def _find(label: str) -> str:
         near = difflib.get_close_matches(label, known, n=1)
         guess = f" Did you mean {near[0]!r}?" if near else ""
         raise ModelNotFound(
-            f"no model and no folder is called {label!r}.{guess} Known names: {', '.join(known)}; or give a folder "
-            "with a saved model, or a hub id such as 'Qwen/Qwen3-0.6B'."
+            f"no model and no folder is called {label[:80]!r}.{guess} Known names: {', '.join(known)}; or give a "
+            "folder with a saved model, or a hub id such as 'Qwen/Qwen3-0.6B'."
         )
     if not _in_hub_cache(label):
         _ask_hub(label)

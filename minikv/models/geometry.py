@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from transformers import PreTrainedConfig
 
-from minikv.errors import UnsupportedModel
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
+from minikv.errors import ConfigError, UnsupportedModel
 
 GIB = 2**30
 ATTENTION_LAYER_TYPES = ("full_attention", "sliding_attention")
@@ -52,6 +50,10 @@ class KVGeometry:
             UnsupportedModel: if the configuration has layers that keep no keys and values per token, or does
                 not say how many heads there are.
         """
+        if not isinstance(config, PreTrainedConfig):
+            raise ConfigError(f"a geometry is read off a PreTrainedConfig, not off {type(config).__name__}")
+        if config.is_encoder_decoder:
+            raise UnsupportedModel(f"{config.model_type} cannot be served: it is no decoder-only language model")
         text: Any = config.get_text_config(decoder=True)
         kinds = getattr(text, "layer_types", None) or ()
         for kind in kinds:
@@ -80,24 +82,33 @@ class KVGeometry:
 
 
 def _need(config: Any, name: str) -> int:
-    value = getattr(config, name, None)
+    value = _stated(config, name)
     if not isinstance(value, int) or value < 1:
         raise UnsupportedModel(f"{config.model_type}: the configuration does not say its {name}")
     return value
 
 
+def _stated(config: Any, name: str) -> Any:
+    """What a configuration says of all its layers alike; None if it says nothing."""
+    try:
+        return getattr(config, name, None)
+    except Exception as error:  # some configurations refuse to answer for all layers at once
+        raise UnsupportedModel(f"{config.model_type} cannot be served: {error}") from error
+
+
 def _layer(config: Any) -> LayerGeometry:
     heads = _need(config, "num_attention_heads")
-    latent_rank = getattr(config, "kv_lora_rank", None)
+    latent_rank = _stated(config, "kv_lora_rank")
     if latent_rank:
         rope = _need(config, "qk_rope_head_dim")
-        indexer = getattr(config, "index_head_dim", None) or 0
+        indexer = _stated(config, "index_head_dim") or 0
         return LayerGeometry(
             kv_heads=heads,
             key_dim=_need(config, "qk_nope_head_dim") + rope,
             value_dim=_need(config, "v_head_dim"),
             latent_dim=latent_rank + rope + indexer,
         )
-    width = getattr(config, "head_dim", None) or _need(config, "hidden_size") // heads
-    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    width = _stated(config, "head_dim") or _need(config, "hidden_size") // heads
+    one_for_all = _stated(config, "multi_query") and not _stated(config, "new_decoder_architecture")
+    kv_heads = 1 if one_for_all else _stated(config, "num_key_value_heads") or _stated(config, "num_kv_heads") or heads
     return LayerGeometry(kv_heads=kv_heads, key_dim=width, value_dim=width)

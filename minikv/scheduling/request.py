@@ -55,6 +55,7 @@ class Request:
     Attributes:
         output_ids: tokens generated so far. The newest has no keys and values yet.
         finish_reason, error: the final answer; None while there is none.
+        answered: the final answer was given out, and nothing can change it any more.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Request:
         self.output_ids: list[int] = []
         self.finish_reason: FinishReason | None = None
         self.error: MinikvError | None = None
+        self.answered = False
 
     @property
     def finished(self) -> bool:
@@ -89,6 +91,8 @@ class Request:
 
     def append(self, token: int, eos_ids: frozenset[int]) -> None:
         """Add a generated token, and finish if it was the last one."""
+        if self.finished:
+            return  # aborted while the token was computed
         self.output_ids.append(token)
         if token in eos_ids and not self.params.ignore_eos:
             self.finish("stop")
@@ -96,7 +100,9 @@ class Request:
             self.finish("length")
 
     def finish(self, reason: FinishReason, error: MinikvError | None = None) -> None:
-        """Give the final answer. A later, worse one replaces it; a better one does not."""
+        """Settle the final answer. Until it is given out a worse one replaces it; a better one never does."""
+        if self.answered:
+            return
         if self.finish_reason is not None and SEVERITY[reason] <= SEVERITY[self.finish_reason]:
             return
         self.finish_reason = reason

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from dataclasses import dataclass
 
 from minikv.config import NodeConfig
@@ -39,7 +39,7 @@ class Scheduler:
         generates_all: False on a prefill node, where a request needs slots for its prompt only.
 
     Attributes:
-        waiting: requests not yet started, oldest first.
+        waiting: requests not yet started by number, oldest first; any of them can leave in O(1).
         running: requests that take part in every step, oldest first.
     """
 
@@ -47,13 +47,13 @@ class Scheduler:
         self.pool = pool
         self.config = config
         self.generates_all = generates_all
-        self.waiting: deque[Request] = deque()
+        self.waiting: OrderedDict[int, Request] = OrderedDict()
         self.running: list[Request] = []
         self._promised: dict[int, int] = {}  # pages that a request may still ask for
 
     def add(self, request: Request) -> None:
         """Put a request at the end of the queue."""
-        self.waiting.append(request)
+        self.waiting[request.number] = request
 
     def schedule(self) -> list[Scheduled]:
         """Plan a step: every running request's next token, then whole prompts in order while they fit.
@@ -63,17 +63,18 @@ class Scheduler:
         Raises:
             BrokenRule: if requests wait, nobody runs, and still the first one gets no pages.
         """
-        plan = [Scheduled(request, self._missing(request)) for request in self.running]
+        running = self.running[: self.config.max_batch_tokens]  # the oldest, if there is no token for each
+        plan = [Scheduled(request, self._missing(request)) for request in running]
         budget = self.config.max_batch_tokens - sum(item.num_tokens for item in plan)
         while self.waiting:
-            request = self.waiting[0]
+            request = next(iter(self.waiting.values()))
             if (plan and request.prompt_tokens > budget) or not self.reserve(request):
                 break
-            self.waiting.popleft()
+            self.waiting.popitem(last=False)
             plan.append(Scheduled(request, request.prompt_tokens))
             budget -= request.prompt_tokens
         if self.waiting and not plan and not self.pool.tables:
-            raise never_fits(self.waiting[0])
+            raise never_fits(next(iter(self.waiting.values())))
         for item in plan:
             self._grow(item)
         return plan
@@ -98,8 +99,7 @@ class Scheduler:
 
     def remove(self, request: Request) -> None:
         """Forget a request and take its pages back, if it has any here. Safe to call more than once."""
-        if request in self.waiting:
-            self.waiting.remove(request)
+        self.waiting.pop(request.number, None)
         if request in self.running:
             self.running.remove(request)
         self._promised.pop(request.number, None)
@@ -108,7 +108,12 @@ class Scheduler:
 
     def _missing(self, request: Request) -> int:
         written = self.pool.tables[request.number].written
-        return request.prompt_tokens + len(request.output_ids) - written
+        missing = request.prompt_tokens + len(request.output_ids) - written
+        if missing < 1:
+            raise BrokenRule(
+                "what is written was computed", f"request {request.number} has {written} positions written, and no more"
+            )
+        return missing
 
     def _grow(self, item: Scheduled) -> None:
         table = self.pool.tables[item.request.number]

@@ -1,13 +1,13 @@
-"""The page map: for each page two letters, its owner above and its writer below."""
+"""The page map: for each page two letters, its owner above and below it who wrote most of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from minikv.trace import Event
+from minikv.trace import Allocate, Event, Free, Read, Write
 from minikv.viz.moments import Moment, PageState, moments, most_telling, nodes_in, tenants_in
 from minikv.viz.palette import (
     FREE,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_FRAMES = 60
 MAX_PAGES = 32
-ROWS = ("owner", "writer", "slots written by", "slots read", "of these foreign", "generation")
+ROWS = ("owner", "wrote most", "slots written by", "slots read", "of these foreign", "times lent")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,9 @@ def page_map(
     Raises:
         ValueError: if the trace has no such node, no page was ever lent, or there is no such row.
     """
-    events = list(trace)
+    if pages is not None and not len(pages):
+        raise ValueError("pages is empty: name at least one page, or leave it out to see all")
+    events = list(_as_they_come(trace))
     nodes = nodes_in(events)
     if not nodes:
         raise ValueError("no page was lent in this trace; run something first, with tracing on")
@@ -88,24 +90,41 @@ def page_map(
     )
 
 
+def _as_they_come(trace: Iterable[Event]) -> Iterator[Event]:
+    """The events; where the oldest were dropped, a page counts as lent when it is met first."""
+    known: set[tuple[str, int]] = set()
+    for event in trace:
+        if isinstance(event, Allocate | Write | Read | Free):
+            if (event.node, event.page) not in known and not isinstance(event, Allocate):
+                yield Allocate(event.step, event.node, event.page, event.owner, event.generation)
+            known.add((event.node, event.page))
+        yield event
+
+
 class _Key:
     """Letters and colours of everybody in a map, and the pages that it shows."""
 
     def __init__(self, found: list[Moment], names: Mapping[int, str], pages: Sequence[int] | None) -> None:
+        self.pages = list(pages) if pages is not None else sorted(found[-1].pages)[:MAX_PAGES]
         numbers: dict[int, None] = {}
         for moment in found:
-            for state in moment.pages.values():
+            for state in (moment.pages[page] for page in self.pages if page in moment.pages):
                 numbers.update(dict.fromkeys(state.writers))
                 if state.owner is not None:
                     numbers[state.owner] = None
         self.names = {number: names.get(number, f"request {number}") for number in sorted(numbers)}
         self.letters = letters_for(self.names.values())
         self.order = {name: index for index, name in enumerate(self.letters)}
-        self.pages = list(pages) if pages is not None else sorted(found[-1].pages)[:MAX_PAGES]
+        self.marked = any(state.foreign_reads for moment in found for state in moment.pages.values())
         self.left_out = 0 if pages is not None else len(found[-1].pages) - len(self.pages)
 
     def letter(self, number: int | None, absent: str) -> str:
         return absent if number is None else self.letters[self.names[number]]
+
+    def most(self, writers: Mapping[int, int]) -> str:
+        """Letter of who wrote most; all letters, "A/B", if several wrote as much."""
+        tied = [number for number in sorted(writers) if writers[number] == max(writers.values())]
+        return "/".join(dict.fromkeys(self.letter(number, NOBODY) for number in tied)) or NOBODY
 
     def colour(self, number: int | None, absent: str) -> str:
         return absent if number is None else colour_of(self.order[self.names[number]])
@@ -119,6 +138,9 @@ class _Key:
         named = ", ".join(f"{letter} {name}" for name, letter in self.letters.items())
         return f"{named}, {FREE} free, {NOBODY} never written"
 
+    def marks(self) -> str:
+        return ' "!" in the figure: slots of somebody else were read in this page.' if self.marked else ""
+
 
 def _state(moment: Moment, page: int) -> PageState:
     return moment.pages.get(page, PageState())
@@ -131,7 +153,7 @@ def _title(moment: Moment, key: _Key, node: str) -> str:
 
 def _caption(moment: Moment, key: _Key, node: str) -> str:
     left_out = f" {key.left_out} more pages are not shown." if key.left_out else ""
-    return f"{_title(moment, key, node)}. {key.legend()}.{left_out}"
+    return f"{_title(moment, key, node)}. {key.legend()}.{key.marks()}{left_out}"
 
 
 def _rows(moment: Moment, key: _Key) -> list[tuple[str, list[str], list[str]]]:
@@ -145,14 +167,14 @@ def _rows(moment: Moment, key: _Key) -> list[tuple[str, list[str], list[str]]]:
             [key.colour(state.owner, FREE_COLOUR) for state in states],
         ),
         (
-            "writer",
-            [key.letter(state.main_writer, NOBODY) for state in states],
+            "wrote most",
+            [key.most(state.writers) for state in states],
             [key.colour(state.main_writer, NOBODY_COLOUR) for state in states],
         ),
         ("slots written by", [key.counted(state.writers) or NOBODY for state in states], plain),
         ("slots read", [str(sum(state.read.values()) or NOBODY) for state in states], plain),
         ("of these foreign", [str(state.foreign_reads or NOBODY) for state in states], plain),
-        ("generation", [str(state.generation) for state in states], plain),
+        ("times lent", [str(state.generation) for state in states], plain),
     ]
 
 
@@ -170,7 +192,7 @@ def _table(moment: Moment, key: _Key, node: str, wanted: Sequence[str]) -> str:
     caption = escape(_caption(moment, key, node))
     return (
         f'<table><caption style="text-align:left">{caption}</caption>'
-        f'<thead><tr><th scope="col"></th>{head}</tr></thead><tbody>{body}</tbody></table>'
+        f'<thead><tr><th scope="col">row</th>{head}</tr></thead><tbody>{body}</tbody></table>'
     )
 
 
@@ -223,7 +245,7 @@ def _figure(found: list[Moment], key: _Key, node: str) -> go.Figure:
         template="none",
         title={"text": _title(found[last], key, node), "font": {"size": 14}},
         height=300,
-        margin={"l": 70, "r": 20, "t": 50, "b": 20},
+        margin={"l": 90, "r": 20, "t": 50, "b": 20},
         xaxis={"title": {"text": "page"}, "type": "category", "range": [-0.5, len(key.pages) - 0.5]},
         yaxis={"type": "category", "autorange": "reversed"},
         sliders=[{"active": last, "steps": steps, "currentvalue": {"prefix": "step "}, "pad": {"t": 45}}],
@@ -247,7 +269,7 @@ def _heatmap(moment: Moment, key: _Key, colours: list[str]) -> go.Heatmap:
     marks = [["", *[""] * (len(states) - 1)], [" !" if state.foreign_reads else "" for state in states]]
     return go.Heatmap(
         x=[str(page) for page in key.pages],
-        y=["owner", "writer"],
+        y=["owner", "wrote most"],
         z=numbers,
         zmin=-0.5,
         zmax=last + 0.5,
@@ -269,4 +291,4 @@ def _number(number: int | None, key: _Key, absent: int) -> int:
 
 def _hover(state: PageState, page: int, key: _Key) -> str:
     owner = "free" if state.owner is None else f"held by {key.names[state.owner]}"
-    return f"page {page}, generation {state.generation}, {owner}; slots: {key.counted(state.writers) or 'none'}"
+    return f"page {page}, lent {state.generation} times, {owner}; slots: {key.counted(state.writers) or 'none'}"

@@ -129,6 +129,30 @@ ALLOCATOR_WRONG = {
         ),
         "foreign-page",
     ),
+    "lends everything for allocate(0)": (
+        _allocator(
+            _INIT,
+            _CHECKED + "grant = self.pool[-n:]\ndel self.pool[-n:]\nself.lent.update(grant)\nreturn tuple(grant)",
+            _FREE,
+        ),
+        "wrong-count",
+    ),
+    "asks the free list": (
+        _allocator(
+            "self.pool = list(range(num_pages))",
+            _CHECKED + "return [self.pool.pop() for _ in range(n)]",
+            "for page in pages:\n    if page in self.pool:\n        raise ValueError(page)\n    self.pool.append(page)",
+        ),
+        "foreign-page",
+    ),
+    "takes back whole grants only": (
+        _allocator(
+            "self.pool = list(range(num_pages))\nself.grants = []",
+            _CHECKED + "grant = [self.pool.pop() for _ in range(n)]\nself.grants.append(list(grant))\nreturn grant",
+            "self.grants.remove(list(pages))\nself.pool.extend(pages)",
+        ),
+        "grants",
+    ),
     "searches the free list": (
         _allocator(
             "self.pool = list(range(num_pages))",
@@ -268,6 +292,7 @@ ALLOCATOR_RIGHT = {
         ),
         "",
     ),
+    "gives a set": (_allocator(_INIT, _CHECKED + _TAKE.replace("return grant", "return set(grant)"), _FREE), ""),
     "flags and a stack": (
         _allocator(
             "self.pool = list(range(num_pages))\nself.out = [False] * num_pages",
@@ -281,7 +306,8 @@ ALLOCATOR_RIGHT = {
     "all or nothing in free": (
         _allocator(
             _INIT,
-            _CHECKED + "grant = self.pool[-n:]\ndel self.pool[-n:]\nself.lent.update(grant)\nreturn tuple(grant)",
+            _CHECKED + "left = len(self.pool) - n\ngrant = self.pool[left:]\ndel self.pool[left:]\n"
+            "self.lent.update(grant)\nreturn tuple(grant)",
             "if len(set(pages)) < len(pages) or not self.lent.issuperset(pages):\n    raise KeyError(pages)\n"
             "self.lent -= set(pages)\nself.pool.extend(pages)",
         ),
@@ -386,13 +412,29 @@ READING_WRONG = {
     ),
     "one id": (_reading(_LAYER, _WORDS, _VALUES, _FOUND, "return int(torch.cdist(found, known).argmin())"), "shape"),
     "distances": (_reading(_LAYER, _WORDS, _VALUES, _FOUND, "return torch.cdist(found, known)"), "shape"),
+    "a tensor": (_reading(_LAYER, _WORDS, _VALUES, _FOUND, _NEAREST.replace(".tolist()", "")), "not-a-list"),
+    "a list of tensors": (
+        _reading(_LAYER, _WORDS, _VALUES, _FOUND, "return list(torch.cdist(found, known).argmin(dim=1))"),
+        "not-a-list",
+    ),
     "a text": (_reading("return 'Dear Mrs. Okafor'"), "text"),
     "a guess": (_reading(f"return [7] * {8}"), "not-read"),
 }
 
 READING_RIGHT = {
     "four lines": (_reading(_LAYER, _WORDS, _VALUES, _FOUND, _NEAREST), ""),
-    "a tensor": (_reading(_LAYER, _WORDS, _VALUES, _FOUND, _NEAREST.replace(".tolist()", "")), ""),
+    "with the pool's size": (
+        _reading(
+            _LAYER,
+            _WORDS,
+            _VALUES,
+            "if not 0 <= page < pool.num_pages:",
+            "    raise ValueError(page)",
+            "found = pool.values[0][page].reshape(pool.page_size, -1)",
+            _NEAREST,
+        ),
+        "",
+    ),
     "slot by slot": (
         _reading(
             _LAYER,

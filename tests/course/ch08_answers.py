@@ -44,6 +44,24 @@ PLAN_WRONG = {
     "nine stale pages": (_attacked(600), "not-seven"),
     "halverson never came": (_plan(_A, _RUN, _A, _RUN, _A, _RUN, "lab.attack(490)"), "no-b"),
     "quennell never came": (_plan(_B, _RUN, _B, _RUN, _B, _RUN, "lab.attack(490)"), "no-a"),
+    "quennell only after the attack": (
+        _plan(_B, _RUN, _B, _RUN, _B, _RUN, "lab.attack(490)", _A, _RUN),
+        "too-late",
+    ),
+    "a flood": (_plan(_A, _RUN, _B, _RUN, _B, _RUN, _B, _RUN, "lab.attack(490)"), "flooded"),
+    "a line that goes round and round": (
+        _plan(*[_A, _RUN] * 3, _B, _RUN, *[_A, _RUN] * 2, "lab.attack(480)"),
+        "flooded",
+    ),
+    "the last page half filled": (
+        _plan(
+            'lab.send("quennell", prompt=382, answer=130)',
+            *[_RUN, _A, _RUN, _A, _RUN],
+            'lab.send("halverson", prompt=403, answer=50)',
+            *[_RUN, _A, _RUN, _A, _RUN, "lab.attack(490)"],
+        ),
+        "last-page",
+    ),
     "no attack": (_plan(_B, _RUN, _A, _RUN), "no-attack"),
     "two attacks": (_plan(_B, _RUN, _A, _RUN, _A, _RUN, "lab.attack(490)", "lab.attack(490)"), "two-attacks"),
     "no such tenant": (_plan('lab.send("orrin", 100, 10)', "lab.attack(490)"), "raised ValueError"),
@@ -58,7 +76,7 @@ PLAN_RIGHT = {
         + "    lab.attack(500)\n",
         "",
     ),
-    "quennell before, and once round": (_plan(*[_A, _RUN] * 3, _B, _RUN, *[_A, _RUN] * 2, "lab.attack(480)"), ""),
+    "twice halverson": (_plan(_B, _RUN, _B, _RUN, _A, _RUN, "lab.attack(480)"), ""),
     "all at once: the attack waits for the first pages that come back": (_plan(_B, _A, _A, "lab.attack(490)"), ""),
     "keywords left out": (_plan('lab.send("halverson", 400, 80)', _RUN, *[_A, _RUN] * 2, "lab.attack(455)"), ""),
 }
@@ -105,6 +123,26 @@ COUNT_WRONG = {
     "counted by owner": (_count(add="counts[names[e.owner]] += e.slots"), "owner"),
     "every step": (_count(step="True"), "every-step"),
     "the prefill node too": (_count(where='type(e).__name__ == "Read" and e.owner == number'), "other-node"),
+    "whoever is served in the step": (
+        _count(where='type(e).__name__ == "Read" and e.node == "decode"', step="e.step == first").replace(
+            "first = reads[0].step", "first = next(e.step for e in reads if e.owner == number)"
+        ),
+        "other-request",
+    ),
+    "the first step of both nodes": (
+        _count(where='type(e).__name__ == "Read" and e.owner == number', step="e.step == first and e.node == 'decode'"),
+        "other-first-step",
+    ),
+    "its own left out": (
+        _count(add="for w, n in e.writers: counts[names.get(w, 'nobody')] += n * (w != number)"),
+        "own-left-out",
+    ),
+    "replaced, not added": (
+        _count(add="counts.update() or [counts.__setitem__(names.get(w, 'nobody'), n) for w, n in e.writers]"),
+        "replaced",
+    ),
+    "the first page": (_count(step="e is reads[0]"), "first-page"),
+    "no name for nobody": (_count(add="for w, n in e.writers: counts[names[w]] += n"), "nobody"),
     "numbers for names": (_count(add="for w, n in e.writers: counts[w] += n"), "numbers"),
     "nobody is -1": (_count(add="for w, n in e.writers: counts[names.get(w, w)] += n"), "numbers"),
     "one writer a page": (
@@ -152,6 +190,7 @@ OLD_WRONG = {
     "backwards": (_old("[t for page in pages[:0:-1] for t in read_page(pool, page, hf)]"), "order"),
     "places for numbers": (_old("[t for page in range(1, 8) for t in read_page(pool, page, hf)]"), "place"),
     "a list for each page": (_old("[list(read_page(pool, page, hf)) for page in pages[1:]]"), "shape"),
+    "all but the last": (_old("[t for page in pages[:-1] for t in read_page(pool, page, hf)]"), "other-seven"),
     "only one page": (_old("read_page(pool, pages[1], hf)"), "other"),
     "a number": (_old("7"), "shape"),
 }

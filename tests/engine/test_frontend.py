@@ -586,7 +586,8 @@ def test_attention_fails_in_a_step(tiny: BoundModel, build: Build, call: int) ->
 def test_attention_returns_nonsense(tiny: BoundModel, wrong: Any) -> None:
     server = one_node(tiny, attention=lambda *_args, **_options: wrong)
     (done,) = server.generate([[1, 2, 3]])
-    assert done.finish_reason == "error" and isinstance(done.error, EngineFailed)
+    assert done.finish_reason == "error" and isinstance(done.error, BrokenRule)
+    assert "attention gives back [tokens, query heads, value width]" in str(done.error)
     assert_quiet(server)
 
 

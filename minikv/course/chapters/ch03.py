@@ -37,23 +37,28 @@ HOW_MANY = Question(
 
 WHAT_IS_INSIDE = Question(
     "p-3.2",
-    "Ada's request ends and Ben's gets her pages. Ben has written nothing yet. What does page 3 hold?",
+    "Ada fills four pages of four slots with sevens, and her request ends. Ben's request gets her pages. "
+    "His first six tokens are all fives. What does the second of his pages hold now?",
     {
         "A": Option(
-            "zeros: freeing a page wipes it",
-            "Nothing here wipes. Taking a page back changes one entry in a list. The numbers stay where they are.",
+            "5 5 0 0",
+            "Nothing here wipes, neither taking back nor lending. The numbers stay where they are.",
         ),
-        "B": Option("Ada's numbers", "Lending changes who holds the page. It does not touch what is in the page."),
+        "B": Option(
+            "5 5 5 5",
+            "A page is lent whole, and written slot by slot. Six tokens fill one page and two slots of the next.",
+        ),
         "C": Option(
-            "random numbers",
-            "Memory does not decay. It holds what was written last, and that was Ada's.",
+            "5 5 7 7",
+            "Lending changes who holds the page, and writing changes the slots that are written. The other two hold "
+            "what was written last, and that was Ada's.",
         ),
         "D": Option(
-            "nothing: reading it would raise an error",
+            "5 5, and reading further would raise an error",
             "The pool is one large tensor that always exists. Every slot of it can be read at any time.",
         ),
     },
-    answer="B",
+    answer="C",
 )
 
 CAN_BE_READ = Question(

@@ -19,30 +19,26 @@ __all__ = ["DECODE_PAGES", "PAGE_SIZE", "PREFILL_PAGES", "REFERENCE", "TENANTS",
 
 THE_WINDOW = Question(
     "p-8.1",
-    "Each node refuses a prompt if `length >= min(context - 1, pool - 1) - 5`. The context is 8,192, the prefill "
-    "pool holds 448 tokens, the decode pool 4,096. For which lengths does prefill refuse and decode accept?",
+    "A prompt of 442 tokens comes. Prefill refuses such a prompt. Decode would take it. What happens?",
     {
         "A": Option(
-            "449 to 4,096",
-            "These are the sizes of the pools. The rule keeps some room back: one slot, and then five more.",
+            "status 400",
+            "That is what a refusal should come to. Prefill did note it, but nobody passed it on to the client.",
         ),
         "B": Option(
-            "443 to 4,090",
-            "These are the limits, one too late. The rule says `>=`, so a prompt as long as the limit is refused "
-            "already: 442 by prefill, 4,090 by decode.",
+            "status 200: 7 pages reserved, 7 written",
+            "That would be a request served correctly. But prefill never read the 442 tokens, so it has no 442 slots "
+            "to hand over.",
         ),
         "C": Option(
-            "442 to 4,089",
-            "min(8191, 447) - 5 is 442, and prefill refuses from there on. min(8191, 4095) - 5 is 4,090, and decode "
-            "accepts up to one below.",
+            "status 200: 7 pages reserved, 1 written",
+            "Prefill refused, and went on with a stand-in of one token. Decode reserved pages for 442 tokens. Neither "
+            "heard of the other's number.",
         ),
         "D": Option(
-            "442 to 8,191",
-            "Decode has a pool too, and it is smaller than the context. min() takes the smaller of the two.",
-        ),
-        "E": Option(
-            "none: it is the same rule",
-            "It is the same rule with another number in it. Each node puts in the size of its own pool.",
+            "it hangs: decode waits for pages that never come",
+            "Decode waits for one message, and that message comes. Nobody compares how much is in it with how much "
+            "was expected.",
         ),
     },
     answer="C",
@@ -76,7 +72,7 @@ A_FRESH_START = Question(
 
 HOW_MANY_OWN = Question(
     "p-8.3",
-    "One page was written. The first step on the decode node reads 491 positions. How many of them did the attacker's "
+    "Eight pages were reserved and one was written. The first step on the decode node reads 491 positions. How many of them did the attacker's "
     "own request write?",
     {
         "A": Option(
@@ -101,17 +97,17 @@ HOW_MANY_OWN = Question(
 WITH_A_PENCIL = Question(
     "p-8.4",
     "The article reports a prefill pool of 681,280 tokens. It also reports a request with 8 pages: 1 written, 7 stale. "
-    "Pages have 64 slots. Can both belong to one request?",
+    "It gives no page size. Can both belong to one request?",
     {
         "A": Option(
             "yes",
-            "Eight pages hold at most 512 tokens. A pool of 681,280 tokens takes such a prompt without trouble, and "
-            "nobody refuses anything.",
+            "681,274 tokens in 8 pages would need pages of 85,160 slots. With any usual page size a pool of 681,280 "
+            "tokens takes a prompt of 8 pages without trouble, and nobody refuses anything.",
         ),
         "B": Option(
             "no",
-            "The shortest prompt that this pool refuses has 681,274 tokens. It needs 10,645 pages. The drawing with 8 "
-            "pages must be a smaller example.",
+            "The shortest prompt that this pool refuses has 681,274 tokens. 8 pages for it would need pages of 85,160 "
+            "slots. Issue #30233, from another installation, used 64. So the drawing is most likely a smaller example.",
         ),
         "C": Option(
             "yes: the other pages are lent later, one by one",

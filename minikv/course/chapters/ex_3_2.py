@@ -58,6 +58,7 @@ ALL_OR_NOTHING = (
     "Lend everything that was asked for, or nothing. So ask first whether it can be done, and then do it.",
     "A pool of 3 free pages. Play allocate(4) line by line, and write down what is free after each line.",
 )
+_TOO_FEW = ("Who learns that there were too few?", *ALL_OR_NOTHING[1:])
 FREED_TWICE = (
     "How does your code know that a page which comes back was out?",
     "free must be able to ask, for each page: is it lent right now? Keep something that answers this at once.",
@@ -67,6 +68,11 @@ OWN_LIST = (
     "Who else holds the very list that your pool works with?",
     "A list that two parts share can be changed by both. Give out a list that nobody else keeps, and keep your own.",
     "Try it: a = [1, 2]; b = a; b.append(3). What is a now? Which of your lines does the same as `b = a`?",
+)
+_GRANTS = (
+    "Must the pages of one call of free come from one call of allocate?",
+    "A page is lent or not lent, one by one. From which call it came does not matter.",
+    "A pool of 4. allocate(1), allocate(2), then free of all three in one call. What does your code look for?",
 )
 SLOW = (
     "Which line looks at many pages, or moves many, in order to handle one?",
@@ -105,7 +111,11 @@ def _looked_at(answer: Any, n: int, total: int, lent: Sequence[int]) -> list[int
     if answer is None:
         _found("no-return", f"allocate({n}) gave nothing back.", "Who needs to know which pages were lent?")
     if isinstance(answer, (int, str)) or not hasattr(answer, "__iter__"):
-        _found("not-a-list", f"allocate({n}) gave back {answer!r}.", "Give a list of page numbers, also for one page.")
+        _found(
+            "not-a-list",
+            f"allocate({n}) gave back {answer!r}.",
+            "Give a list or another collection, also for one page.",
+        )
     pages = list(answer)
     for page in pages:
         if type(page) is not int:
@@ -152,6 +162,7 @@ def _lends(make: Any) -> None:
     if more is given:
         _found("own-list", "two calls of allocate gave back the very same list. It is the pool's own.", *OWN_LIST)
     second = _looked_at(more, 4, 8, first)
+    _looked_at(pool.allocate(0), 0, 8, first + second)
     raised, last = _try(pool.allocate, 1)
     if raised:
         said = "one page was free, allocate(1) asked for one, and it raised."
@@ -169,8 +180,8 @@ def _says_no(make: Any) -> None:
             got = list(got) if hasattr(got, "__iter__") else got
             said = f"{asked} pages were asked for, {left} were free, and nothing was raised: you gave back {got!r}."
             if isinstance(got, list) and 0 < len(got) < asked:
-                _found("short-grant", said, *ALL_OR_NOTHING)
-            _found("no-exception", said, *ALL_OR_NOTHING)
+                _found("short-grant", said, *_TOO_FEW)
+            _found("no-exception", said, *_TOO_FEW)
         rest = _drained(pool, total)
         if len(rest) < left:
             gone = left - len(rest)
@@ -188,7 +199,11 @@ def _takes_back(make: Any) -> None:
     pool = make(8)
     first, second = _granted(pool, 3, 8), _granted(pool, 5, 8)
     for back in ([*second, *first][::-1], [3], [0, 7], list(range(8))):
-        pool.free(list(back))
+        error = error_of(lambda pool=pool, back=back: pool.free(list(back)))  # type: ignore[misc]
+        if error is not None:
+            how = "from two grants" if len(back) > 1 else "out of a larger grant"
+            said = f"free() of pages {how}, all lent, raised {type(error).__name__}: {error}"
+            _found("grants", said, *_GRANTS)
         again = _drained(pool, 8)
         if len(again) < len(back):
             said = f"{len(back)} pages came back, and {len(again)} of them could be lent again."
@@ -216,7 +231,8 @@ def _notices(make: Any) -> None:
         _granted(pool, 8, 8)
         if not _try(pool.free, [stranger])[0]:
             said = f"a pool of 8 pages took page {stranger} back, which it never lent."
-            _found("foreign-page", said, "Which numbers can a page have?", *FREED_TWICE[1:])
+            first = f"How do you know that {stranger} is out?" if stranger > 0 else "Which numbers can a page have?"
+            _found("foreign-page", said, first, *FREED_TWICE[1:])
 
 
 def _no_two_owners(pool: Any, total: int, lent: Sequence[int]) -> None:

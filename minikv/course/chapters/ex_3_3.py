@@ -22,7 +22,8 @@ def read_page(pool: Any, page: int, hf: Any) -> list[int]:
 
 KEYS = (
     "Does a token have the same key at position 3 and at position 40? And the same value?",
-    "Keys are turned by their position, values are not. Which of them can stand in a list with one entry a token?",
+    "A key is rotated by an angle that depends on its position, a value is not. Which of them can stand in a list "
+    "with one entry a token?",
     "Write the word `the` twice into one prompt. Compare its two keys in layer 0, and then its two values.",
 )
 DEEPER = (
@@ -83,6 +84,10 @@ def judge_reading_with(thing: Any, model: Any) -> Verdict:
                 return wrong("shape", said, "Give a list with one token id for each slot of the page.")
             if found < reader.size:
                 return _why(reader, page, f"you found {found} of the {reader.size} tokens in page {page}.")
+            if not isinstance(reader.given, list | tuple) or any(type(token) is not int for token in reader.given):
+                what = f"a list of {type(reader.given[0]).__name__}" if isinstance(reader.given, list | tuple) else None
+                said = f"the tokens are right, but you gave back {what or 'a ' + type(reader.given).__name__}."
+                return wrong("not-a-list", said, "Give a list of plain ints. `.tolist()` makes one of a tensor.")
     return ok()
 
 
@@ -138,6 +143,7 @@ class _Reader:
         from minikv import Engine, SamplingParams
 
         self.thing, self.model = thing, model
+        self.given: Any = None
         self.before: dict[int, str] = {}
         ids = [(37 * position + 11) % 251 for position in range(6 * self.size)]
         engine = Engine(model, page_size=self.size, num_pages=7)
@@ -148,7 +154,7 @@ class _Reader:
 
     def read(self, page: int) -> Any:
         """The learner's answer, as plain numbers if it was an array."""
-        answer = self.thing(self.pool, page, self.model.hf)
+        answer = self.given = self.thing(self.pool, page, self.model.hf)
         return answer.tolist() if hasattr(answer, "tolist") else answer
 
     def found(self, answer: Any, page: int) -> int | None:

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from minikv.course.chapters.lab import (
-    TENANTS,
-    Attack,
-    Lab,
-)
+from minikv.course.chapters.lab import TENANTS, Attack, Lab
 from minikv.course.declare import Verdict, ok, wrong
-
-if TYPE_CHECKING:
-    pass
 
 
 def plan(lab: Lab) -> None:
@@ -45,6 +38,9 @@ _EIGHT_PAGES = (
 )
 
 
+MOST_VISITS = 2  # of each tenant: with three, halverson fills all 24 pages, and nothing need be planned
+
+
 def judge_plan(thing: Any) -> Verdict:
     lab = Lab()
     thing(lab)
@@ -54,7 +50,7 @@ def judge_plan(thing: Any) -> Verdict:
         said = f"the plan attacked {len(lab.attacks)} times. The first attack has written over what the next one reads."
         return wrong("two-attacks", said, "Can you work out the length before you send anything?")
     found = lab.attacks[0]
-    seen = set(lab.names.values())
+    seen = set(found.came)
     if found.completion.status != 200:
         status = found.completion.status
         said = f"{found.tokens} tokens: both nodes refused, and the client got {status}. Nothing leaked."
@@ -67,8 +63,17 @@ def judge_plan(thing: Any) -> Verdict:
         return wrong("no-past", said, "What did p-8.2 say about a fresh start?", "A leak needs a past. Who makes it?")
     if found.stale == (("halverson",),) * 7:
         if "quennell" not in seen:
+            if "quennell" in lab.names.values():
+                said = "halverson's pages it is, but quennell came only after the attack."
+                return wrong("too-late", said, "Both are served before the attack. When may quennell come?")
             said = "halverson's pages it is, but quennell never came: nobody could be taken for anybody."
             return wrong("no-a", said, "Both tenants are served in this exercise. When may quennell come?")
+        most, who = max((found.came.count(name), name) for name in TENANTS)
+        if most > MOST_VISITS:
+            said = (
+                f"{who} came {most} times. Each tenant may come at most {MOST_VISITS} times: the line can be planned."
+            )
+            return wrong("flooded", said, *_NEXT_PAGE)
         also = found.foreign.get("quennell", 0)
         page_0 = f" The {also} of quennell lie in the first page: they came with the handoff, out of a page of prefill."
         return ok(
@@ -106,6 +111,14 @@ def _why_not(lab: Lab, found: Attack) -> Verdict:
             "How many slots does a request fill, with its prompt and its answer?",
             "The last token of an answer is never written. The rest is: prompt plus answer, less one.",
             "Pages of 4, prompt of 6, answer of 3. Which slots are filled, in how many pages?",
+        )
+    if found.stale[:6] == (("halverson",),) * 6 and "halverson" in found.stale[6]:
+        return wrong(
+            "last-page",
+            f"stale pages: {whose}. The last one is not halverson's alone.",
+            "How many slots of its last page does that visit fill?",
+            "A visit fills prompt plus answer, less one. Where it stops, the slots of an earlier visit are left.",
+            "Pages of 4, 6 slots filled. Which slots of the second page still hold what was there before?",
         )
     return wrong("order", f"stale pages: {whose}. Seven of halverson are wanted.", *_NEXT_PAGE)
 

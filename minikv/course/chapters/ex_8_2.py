@@ -37,6 +37,9 @@ class _Case:
     reserved: int  # slots
     stale_pages: int
     every_step: int  # slots read in all steps together
+    first_page: dict[str, int]  # counts of the first page alone
+    replaced: dict[str, int]  # counts if each page replaces what was counted before
+    beside: int  # slots read in the same step for somebody else
 
     @property
     def own(self) -> int:
@@ -49,24 +52,34 @@ class _Case:
 
 @cache
 def _cases() -> tuple[_Case, ...]:
-    """Three attacks on a random model: two with a past, one on a fresh server."""
-    return (_case(30, past=True), _case(38, past=True), _case(27, past=False))
+    """Attacks on a random model: two with a past, one on a fresh server, one that waits while others are served."""
+    return (_case(30, past=True), _case(38, past=True), _case(27, past=False), _case(30, past=False, others=True))
 
 
-def _case(length: int, *, past: bool) -> _Case:
+def _case(length: int, *, past: bool, others: bool = False) -> _Case:
+    from minikv import NodeConfig, SamplingParams
     from minikv.incident.history import HistoricalCluster
     from minikv.incident.scales import POCKET
     from minikv.incident.stage import Stage, build
     from minikv.trace import Read
 
-    scale = replace(POCKET, answer_tokens=6)
+    scale = replace(POCKET, answer_tokens=6, decode=NodeConfig(num_pages=32) if others else POCKET.decode)
     stage = Stage(scale, scale.load(), build(scale, scale.load(), HistoricalCluster))
     if past:
         stage.play_past()
+    if others:  # two hold so many pages that the attack waits for the first of them, and meets the second
+        for name, tokens in (("hal", 30), ("ida", 44)):
+            params = SamplingParams(max_tokens=tokens, ignore_eos=True)
+            stage.names[stage.cluster.submit(list(range(1, 18)), params, name)] = name
+        for _ in range(6):
+            stage.cluster.step()
     done = stage.attack(length)
     outcome = stage.measure(done)
     events = tuple(stage.cluster.trace)
-    reads = [e for e in events if isinstance(e, Read) and e.node == "decode" and e.owner == done.request_id]
+    decoded = [e for e in events if isinstance(e, Read) and e.node == "decode"]
+    reads = [e for e in decoded if e.owner == done.request_id]
+    first = [e for e in reads if e.step == reads[0].step]
+    pages = [{stage.names.get(w, "nobody" if w < 0 else "attacker"): n for w, n in e.writers} for e in first]
     return _Case(
         events,
         done.request_id,
@@ -74,6 +87,9 @@ def _case(length: int, *, past: bool) -> _Case:
         outcome.pages_reserved * scale.page_size,
         outcome.pages_stale,
         sum(read.slots for read in reads),
+        pages[0],
+        {name: slots for page in pages for name, slots in page.items()},
+        sum(e.slots for e in decoded if e.step == first[0].step and e.owner != done.request_id),
     )
 
 
@@ -96,28 +112,63 @@ _ONE_STEP = (
 
 def judge_slots(thing: Any) -> Verdict:
     for case in _cases():
-        got = thing(list(case.events), case.number)
+        try:
+            got = thing(list(case.events), case.number)
+        except KeyError as error:
+            if error.args != (-1,):
+                raise
+            return wrong(
+                "nobody",
+                "your code raised KeyError: -1.",
+                "A slot nobody wrote has writer -1.",
+                'Which name do you give to -1? The exercise calls it "nobody".',
+            )
         if not isinstance(got, dict):
             return wrong("shape", f"you gave back {type(got).__name__}.", "Give a dict: tenant to number of slots.")
         got = {name: slots for name, slots in got.items() if slots}
         if got != case.expected:
             return _why_other(case, got)
-    return ok(
-        "Slots read, by writer. The ledger of the cluster counts the same, and your program has only seen the trace."
-    )
+    return ok("Slots read, by writer. The server's own book counts the same, and your program has only seen the trace.")
 
 
 def _why_other(case: _Case, got: dict[Any, Any]) -> Verdict:
     if any(not isinstance(name, str) for name in got):
+        number = next(name for name in got if not isinstance(name, str))
         return wrong(
             "numbers",
-            f"you count for {next(name for name in got if not isinstance(name, str))!r}, which is no tenant.",
-            "Who is request 2? One kind of event knows tenant and number together.",
+            f"you count for {number!r}, which is no tenant.",
+            "A slot nobody wrote has writer -1. What is it called here?"
+            if number == -1
+            else f"Who is request {number}? One kind of event knows tenant and number together.",
             'Admit events carry both. Slots that were never written have the writer -1: call that "nobody".',
         )
     total = sum(got.values())
     own = got.get("attacker", 0)
     foreign = total - own
+    if case.beside and total == case.own + case.foreign + case.beside:
+        said = f"you count {total} slots. {case.beside} of them were read in the same step for another request."
+        return wrong(
+            "other-request",
+            said,
+            "Whose reads are these? One step serves several requests.",
+            "Each Read event names the request for which it was read. Which field is that?",
+        )
+    if total == 0 and case.beside:
+        return wrong(
+            "other-first-step",
+            "you found no slot at all for an attack that had to wait before decode took it.",
+            "The first step on which node?",
+            "This request was read for on both nodes, and not in the same step. Look for the first on decode.",
+        )
+    if own == 0 and total == case.foreign:
+        said = f"the foreign slots are right, and the {case.own} own ones are missing."
+        return wrong("own-left-out", said, "Its own slots count too.")
+    if got == case.first_page:
+        said = f"you count {total} slots, those of one page. {case.own + case.foreign} were read."
+        return wrong("first-page", said, "How many Read events are there in that step? Each is about one page.")
+    if got == case.replaced:
+        said = f"you count {total} slots. {case.own + case.foreign} were read."
+        return wrong("replaced", said, "Two pages of one tenant: added, or replaced?")
     if foreign == 0 and own:
         said = "you found 0 foreign slots: all are the attacker's. Yet strangers' words came out."
         return wrong("owner", said, *_WHO_WROTE)

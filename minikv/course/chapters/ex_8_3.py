@@ -57,6 +57,14 @@ def judge_old(thing: Any) -> Verdict:
             "What is the difference between the place of a page in a table and its number?",
             "The table holds page numbers. Its first entry is the page of position 0, whatever its number.",
         )
+    if len(tokens) == len(flat) - first:
+        fit = sum(map(int.__eq__, tokens, flat[first:]))
+        return wrong(
+            "other-seven",
+            f"{len(tokens)} tokens, but only {fit} in their place. Is page 1 of the table among them, and the last?",
+            "The table has eight pages, and you read seven. Which one did you leave out?",
+            "The page to leave out is the one that the handoff filled. It holds position 0.",
+        )
     return wrong("other", f"you gave back {len(tokens)} tokens; the stale pages hold {len(flat) - first}.", *_IN_ORDER)
 
 

@@ -30,6 +30,7 @@ class Attack:
         foreign: slots that were read though others had written them, by tenant ("nobody": never written).
         stale: for each stale page, the tenants whose slots were read in it; ("nobody",) if it was never written.
         running: tenants that were still running when it was sent.
+        came: whose requests were sent before it, one entry for each.
     """
 
     tokens: int
@@ -38,6 +39,7 @@ class Attack:
     foreign: dict[str, int]
     stale: tuple[tuple[str, ...], ...]
     running: tuple[str, ...]
+    came: tuple[str, ...]
 
 
 class Lab:
@@ -101,6 +103,7 @@ class Lab:
         pool = self.cluster.decode.pool
         unanswered = [number for number in self._open if not self.cluster.requests[number].finished]
         running = tuple(sorted({self.names[number] for number in unanswered}))
+        came = tuple(self.names.values())
         ids = self._ids("weather")
         fitting = max(1, min(ANSWER, pool.num_slots - prompt + 1))
         params = SamplingParams(max_tokens=fitting, ignore_eos=True)
@@ -119,7 +122,7 @@ class Lab:
                 foreign += found
                 stale.append(tuple(sorted(name for name in found if name != "nobody")) or ("nobody",))
             stale = stale[commit.pages_written :]
-        self.attacks.append(Attack(prompt, completion, commit, dict(foreign), tuple(stale), running))
+        self.attacks.append(Attack(prompt, completion, commit, dict(foreign), tuple(stale), running, came))
         return completion.text
 
     @property
