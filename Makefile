@@ -30,7 +30,7 @@ demo: setup ## set up, then tell the incident in the terminal, with a real model
 test: setup ## set up, then all tests and notebooks
 	$(PYTEST) -m "not more" $(NBVAL) tests notebooks exercises solutions
 
-quick: setup ## the tests that take under three minutes together
+quick: setup ## the quick tests: under three minutes on two idle cores
 	$(PYTEST) -m "not more and not slow and not browser" tests
 
 test-more: setup ## the long tests that `make test` leaves out
@@ -46,6 +46,6 @@ notebooks: setup ## for authors: rebuild the notebooks from their sources and ru
 lock: setup ## for authors: write constraints.txt from .venv
 	@$(PY) tools/pins.py lock
 
-clean: ## remove caches and test artefacts; keeps .venv, my_course/ and my_minikv/
+clean: ## remove caches and test artefacts; keeps .venv, my_course/, my_minikv/ and the converted weights
 	rm -rf artifacts build .ci-cache .venv-ci* *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache
 	find . \( -path './.venv*' -o -path ./my_course \) -prune -o -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -exec rm -rf {} +

@@ -196,7 +196,7 @@ class Setup:
         self.python = venv_python(venv)
         self.constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
         pinned = re.search(r"^torch==\S+", self.constraints, re.MULTILINE)
-        self.torch = pinned[0] if pinned else fail("constraints.txt pins no torch", "Run `make lock`.")
+        self.torch = pinned[0] if pinned else fail("constraints.txt pins no torch", "`git checkout constraints.txt`")
         self.done: dict[str, str] = {}
 
     def run(self) -> None:
@@ -222,7 +222,7 @@ class Setup:
             except StepFailed:
                 self.progress.end("FAILED")
                 raise
-        print(f"Ready in {time.monotonic() - began:.0f} s: {shown(self.python)} -m minikv --help")
+        print(f"Ready in {time.monotonic() - began:.0f} s. Next: `make lab`, or {shown(self.python)} -m minikv --help")
 
     def check_machine(self) -> str:
         version = "{}.{}.{}".format(*sys.version_info[:3])

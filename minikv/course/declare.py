@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TypeVar
 
-_ID = re.compile(r"(?:p|ex)-(\d+)\.(\d+)")
+_ID = re.compile(r"(?:p|ex)-(\d{1,3})\.(\d{1,3})")
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,11 @@ def home() -> Path:
     """
     named = os.environ.get("MINIKV_HOME")
     if named:
-        return Path(named).expanduser()
-    here = Path.cwd()
+        return Path(os.path.expanduser(named))  # an unknown user's ~ stays as it is
+    try:
+        here = Path.cwd()
+    except OSError:  # the working directory was deleted
+        return Path(tempfile.gettempdir()) / FOLDER
     upwards = [here, *here.parents]
     for folder in upwards:
         if (folder / FOLDER).is_dir():
@@ -41,7 +44,7 @@ def read_notes() -> dict[str, Any]:
     except OSError as error:
         print(f"Your notes cannot be read ({error.strerror}).")
         return {}
-    except ValueError:
+    except (ValueError, RecursionError):
         notes = None
     if isinstance(notes, dict):
         return notes
@@ -54,15 +57,18 @@ def read_notes() -> dict[str, Any]:
     return {}
 
 
-def note(section: str, key: str, value: object) -> None:
-    """Keep `value` (anything JSON can hold) under `section` and `key`. Never raises: says so instead."""
+def note(section: str, key: str, value: object) -> bool:
+    """Keep `value` (anything JSON can hold) under `section` and `key`. Never raises: says so and returns False."""
     notes = read_notes()
     part = notes.get(section)
     notes[section] = {**(part if isinstance(part, dict) else {}), key: value}
     try:
         write_text(home() / NOTES, json.dumps(notes, indent=1, ensure_ascii=False) + "\n")
-    except OSError as error:
-        print(f"This could not be kept in {FOLDER}/ ({error.strerror}). Set MINIKV_HOME to a folder of yours.")
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it holds a letter that no file can"
+        print(f"This could not be kept in {FOLDER}/ ({why}). Set MINIKV_HOME to a folder of yours.")
+        return False
+    return True
 
 
 def noted(section: str, key: str) -> Any:
@@ -79,6 +85,6 @@ def write_text(path: Path, text: str) -> None:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
         os.replace(temporary, path)
-    except OSError:
+    except (OSError, UnicodeError):
         Path(temporary).unlink(missing_ok=True)
         raise

@@ -56,7 +56,8 @@ def part_file(exercise_id: str) -> Path:
 
 def kept_parts() -> list[str]:
     """The ids of the exercises whose parts are kept, in order."""
-    found = [_FIRST_LINE.match(path.read_text(encoding="utf-8")) for path in home().glob("ex_*.py")]
+    files = home().glob("ex_*.py")
+    found = [_FIRST_LINE.match(path.read_text(encoding="utf-8", errors="replace")) for path in files]
     ids = [match[1] for match in found if match]
     return sorted(ids, key=lambda one: [int(number) for number in re.findall(r"\d+", one)])
 
@@ -69,10 +70,11 @@ def learner_or_reference(exercise_id: str) -> Any:
         print(f"{exercise_id}: using the reference (nothing of yours is kept yet)")
         return _reference(exercise_id)
     attempt = guarded(lambda: _from_file(exercise_id, path), _LOADING)
-    if attempt.error is None:
+    if attempt.error is None and is_definition(attempt.value):
         print(f"{exercise_id}: using yours ({shown})")
         return attempt.value
-    print(f"{exercise_id}: using the reference, because {shown} does not load: {_said(attempt.error)}")
+    why = "it defines no function or class of that name" if attempt.error is None else _said(attempt.error)
+    print(f"{exercise_id}: using the reference, because {shown} does not load: {why}")
     return _reference(exercise_id)
 
 

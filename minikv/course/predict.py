@@ -22,8 +22,8 @@ def predict(question_id: str, choice: object, sure: bool = False) -> None:
         return
     letter = choice.strip().upper() if isinstance(choice, str) else ""
     if letter in question.options:
-        letter = _keep(question, letter, bool(sure))
-    elif choice is ... or choice is None or letter == "":
+        letter = _keep(question, letter, sure is True)
+    elif choice is ... or choice is None or choice == "":
         say(f"[ ] {question.id}: no prediction yet")
     else:
         say(f"[ ] {question.id}: {choice!r} is not one of the options. Choose {_letters(question)}.")
@@ -77,8 +77,8 @@ def keep_guess(text: object) -> str:
     if not guess.strip(".… "):
         say("[ ] no guess yet")
         return ""
-    note("guesses", "cold-open", guess)
-    say("Kept. Chapter 09 opens it again.")
+    if note("guesses", "cold-open", guess):
+        say("Kept. Chapter 09 opens it again.")
     return guess
 
 
@@ -99,17 +99,18 @@ def _keep(question: Question, letter: str, sure: bool) -> str:
     if first and isinstance(before, dict) and before.get("revealed") and first != (letter, sure):
         say(f"[{first[0]}] {question.id}: you have seen the answer, so your first guess stays: {first[0]}.")
         return first[0]
-    if first != (letter, sure):
-        note(_PREDICTIONS, question.id, {"choice": letter, "sure": sure, "revealed": False})
-    say(f"[{letter}] {question.id}: kept{', and you are sure' if sure else ''}. Run on to see.")
+    guess = {"choice": letter, "sure": sure, "revealed": False}
+    if first == (letter, sure) or note(_PREDICTIONS, question.id, guess):
+        say(f"[{letter}] {question.id}: kept{', and you are sure' if sure else ''}. Run on to see.")
     return letter
 
 
 def _kept(question: Question) -> tuple[str, bool] | None:
     kept = noted(_PREDICTIONS, question.id)
-    if not isinstance(kept, dict) or kept.get("choice") not in question.options:
+    choice = kept.get("choice") if isinstance(kept, dict) else None
+    if not isinstance(choice, str) or choice not in question.options:
         return None
-    return kept["choice"], bool(kept.get("sure"))
+    return choice, kept.get("sure") is True
 
 
 def _explain(question: Question, letter: str) -> None:

@@ -80,8 +80,13 @@ def page_map(
         raise ValueError(f"no page was lent on {node!r}; the trace has {', '.join(nodes)}")
     if unknown := set(rows or ()) - set(ROWS):
         raise ValueError(f"there is no row {sorted(unknown)[0]!r}; there are {', '.join(ROWS)}")
-    found = moments(events, node)
-    key = _Key(found, {**tenants_in(events), **(names or {})}, pages)
+    lent = sorted({event.page for event in events if isinstance(event, Allocate) and event.node == node})
+    shown = list(lent[:MAX_PAGES] if pages is None else pages)
+    wanted = set(shown)
+    found = moments([event for event in events if getattr(event, "page", None) in wanted], node)
+    if not found:
+        raise ValueError(f"none of the pages {shown[:9]} was lent on {node!r}")
+    key = _Key(found, {**tenants_in(events), **(names or {})}, shown, len(lent) - len(shown) if pages is None else 0)
     told = most_telling(found)
     return PageMap(
         table=_table(told, key, node, rows or ROWS),
@@ -104,11 +109,11 @@ def _as_they_come(trace: Iterable[Event]) -> Iterator[Event]:
 class _Key:
     """Letters and colours of everybody in a map, and the pages that it shows."""
 
-    def __init__(self, found: list[Moment], names: Mapping[int, str], pages: Sequence[int] | None) -> None:
-        self.pages = list(pages) if pages is not None else sorted(found[-1].pages)[:MAX_PAGES]
+    def __init__(self, found: list[Moment], names: Mapping[int, str], pages: list[int], left_out: int) -> None:
+        self.pages, self.left_out = pages, left_out
         numbers: dict[int, None] = {}
         for moment in found:
-            for state in (moment.pages[page] for page in self.pages if page in moment.pages):
+            for state in moment.pages.values():
                 numbers.update(dict.fromkeys(state.writers))
                 if state.owner is not None:
                     numbers[state.owner] = None
@@ -116,7 +121,6 @@ class _Key:
         self.letters = letters_for(self.names.values())
         self.order = {name: index for index, name in enumerate(self.letters)}
         self.marked = any(state.foreign_reads for moment in found for state in moment.pages.values())
-        self.left_out = 0 if pages is not None else len(found[-1].pages) - len(self.pages)
 
     def letter(self, number: int | None, absent: str) -> str:
         return absent if number is None else self.letters[self.names[number]]

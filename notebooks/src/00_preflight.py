@@ -6,8 +6,8 @@
 # When you are through, you know that your machine can run the course, and you have seen something that should not
 # happen. About 10 minutes. There is no exercise.
 #
-# **Who can do this course?** You can write a class and index a list. You have seen an array. *Softmax* comes up later,
-# and is explained in two lines when it does. You need no GPU, no account and no internet.
+# **Who can do this course?** You can write a class and index a list. You have seen an array. You need no GPU, no
+# account and no internet.
 
 # %% [markdown]
 # ## Is everything here?
@@ -39,7 +39,6 @@ ready = preflight(details="MINIKV_CI" not in os.environ)
 from minikv.incident.history import HistoricalCluster
 from minikv.incident.replay import Stage, build
 from minikv.incident.scales import ARTICLE, QUESTION
-from minikv.incident.tenants import tenant
 
 with progress() as say:
     say("loading the model")
@@ -65,19 +64,25 @@ assert not any(name in asked for name in names)
 # The status is a number that comes with every answer. 200 means that all went well, 400 that the request was turned
 # away. A machine that watches this server sees 200, and is content.
 #
-# Now read what the answer says. Below it is a table: on the left the answer once more, on the right a text that one of
-# the two customers had sent. Where both have the same words in the same order, they stand in brackets, with the same
+# Now read what the answer says. Below it is a table: on the left the answer once more, on the right a text that
+# somebody else had sent. Where both have the same words in the same order, they stand in brackets, with the same
 # number on both sides.
 
 # %% tags=["nbval-ignore-output"]
-from minikv.viz.texts import side_by_side
+from minikv.viz.texts import shared_runs, side_by_side
+
+
+def in_common(text):
+    return sum(run.size for run in shared_runs(answer.text.split(), text.split()))
+
 
 print(" ".join(answer.text.split()))
-side_by_side("what you were told", answer.text, "what quennell had sent", tenant("quennell").text)
+sent = max((customer.text for customer in customers), key=in_common)
+side_by_side("what you were told", answer.text, "what somebody else had sent", sent)
 
 # %% [markdown]
-# That is not about the weather. You did not know quennell, and you did nothing clever: no trick, no password, no forged
-# request. You sent a question that was too long.
+# That is not about the weather. You did not know these people, and you did nothing clever: no trick, no password, no
+# forged request. You sent a question that was too long.
 #
 # In 2026 this happened to real people. An article reports 155 answers of a public service, between 27 August and 9
 # September, that were stitched partly from what other customers had written. (*KV Cache Explained: How a Cloudflare Bug
@@ -103,7 +108,7 @@ my_guess = keep_guess("...")
 #   kept in `my_minikv/`, and the server of the later chapters runs on it.
 # * Stuck? Take the reference and go on. Nothing is locked.
 #
-# | | chapter | the question | |
+# | no. | chapter | the question | state |
 # |---|---|---|---|
 # | 03 | Pages | Why lend pages, and what is in a page when you get it? | **here: go on with this one** |
 # | 08 | Seven stale pages | Whose words are these? | **here: and then this one** |

@@ -9,17 +9,28 @@
 # * **tell apart** who holds a piece of memory and who wrote what is in it;
 # * **read** memory that was given back, and see text in it.
 #
-# You need: Python with a class and a list. You have seen an array. About 70 minutes, 45 of them in
+# You need: Python with a class and a list. You have seen an array. About 80 minutes, 45 of them in
 # `exercises/03_pages.ipynb`.
 #
-# In a hurry, 25 minutes: run all cells down to *What is in a page when you get it?* without reading. Begin there, and
-# do only exercise 3.3.
+# In a hurry, 30 minutes: run all cells down to *What is in a page when you get it?*. Read the five words first: *slot,
+# page, pool, lend, owner*. Then begin at that heading, and do only exercise 3.3.
 
 # %% [markdown]
 # ## Two questions from before
 #
+# Chapters 01 and 02 are not written yet. From them you need these words:
+#
+# | word | means |
+# |---|---|
+# | token | a piece of text, often a word; the model reads and writes tokens |
+# | layer | one of the stages that every token goes through, one after the other |
+# | head | a part of a layer that works by itself, with numbers of its own |
+# | attention | the step in which a token looks at the earlier ones and takes something from each |
+# | key | a row of numbers by which a token is found in that step |
+# | value | a row of numbers that is taken from a token in that step |
+#
 # To write the next token, a model looks back at every earlier one. For each token, in each layer, it keeps two short
-# rows of numbers: a **key**, by which the token is found, and a **value**, which is what is carried away. One minute
+# rows of numbers, a **key** and a **value**. One minute
 # each, without looking anything up:
 #
 # 1. Why may the model keep a token's key and value when more text follows?
@@ -50,7 +61,7 @@ print(f"one token: {model.geometry.bytes_per_token(model.dtype):,} bytes of keys
 # %% [markdown]
 # ## One block each, or pages?
 #
-# Four words, and then a bet.
+# Five words, and then a bet.
 #
 # * A **slot** is room for one token's keys and values, in all layers.
 # * A **page** is a few slots in a row.
@@ -96,6 +107,14 @@ reveal("p-3.1")
 # But what if all 14 go on to their full 128 tokens? Then the pool runs dry in the middle of 14 answers. minikv is
 # cautious and lets a request start only if all that it announced can still be lent. Others take the risk. Chapter 05 is
 # about that choice.
+
+# %%
+pages, pages_announced = 448 // 16, 128 // 16
+print("at once in minikv's own engine:", pages // pages_announced)
+
+# %% [markdown]
+# So minikv's own engine would run only 3 here. Its pages buy something else: a request that needs 30 slots announces
+# 30, and pages need not be neighbours.
 #
 # **Now exercise 3.1** in `exercises/03_pages.ipynb`, 5 minutes. Then come back: the next cell uses your function.
 #
@@ -113,8 +132,8 @@ for page_size in (1, 4, 16, 64, 256):
     print(f"{page_size:9}   {pages:10}   {empty:6}  {empty / (pages * page_size):4.0%}")
 
 # %% [markdown]
-# Neither. Every page that is lent must be remembered, so small pages make long lists. Large pages stay empty at the end
-# of each request. minikv takes 16 slots unless you say otherwise.
+# Neither small nor large is best. Every page that is lent must be remembered, so small pages make long lists. Large
+# pages stay empty at the end of each request. minikv takes 16 slots unless you say otherwise.
 
 # %% [markdown]
 # ## The part that lends
@@ -122,7 +141,7 @@ for page_size in (1, 4, 16, 64, 256):
 # Somebody must choose *which* page is lent next. That part is small. It never sees a key or a value, only page numbers:
 #
 # * `Allocator(num_pages)`: in the beginning all pages, 0 to `num_pages - 1`, are free.
-# * `allocate(n)` gives a list of `n` free pages. If fewer are free it raises, and lends none.
+# * `allocate(n)` gives `n` free pages, in a list or another collection. If fewer are free it raises, and lends none.
 # * `free(pages)` takes pages back. It raises for a page that is not lent.
 #
 # Here is one that does half the job, inside the real engine. It hands out new pages and never uses one again.
@@ -144,7 +163,7 @@ class OnlyNewPages:
         pass
 
 
-engine = Engine(model, page_size=4, num_pages=5, allocator=OnlyNewPages)
+engine = Engine(model, page_size=4, num_pages=4, allocator=OnlyNewPages)
 for _turn in range(3):
     answer = engine.generate(["The capital of France is"], SamplingParams(max_tokens=2))[0]
     print(repr(answer.text), answer.error or "")
@@ -180,13 +199,13 @@ print("answers equal:", texts[0] == texts[1])
 print("the first one:", repr(texts[1][0]))
 
 # %% [markdown]
-# The two lists differ and the answers do not. The engine does not care which page it gets. It cares that nobody else
+# The lists may differ; the answers do not. The engine does not care which page it gets. It cares that nobody else
 # has it.
 
 # %% [markdown]
 # ## What is in a page when you get it?
 #
-# Ada's request ends. Her pages go back, and Ben's request gets them. Ben has not written anything yet.
+# Ada's request ends. Her pages go back, and Ben's request gets them. Then Ben writes six tokens.
 
 # %%
 predict("p-3.2", ...)
@@ -216,30 +235,31 @@ trace.step = 3
 bens = pool.lend(BEN, 4)
 
 print("page 3 holds", pool.values[0][3].flatten().tolist())
-reveal("p-3.2")
 
 # %% [markdown]
 # So a page has two people to it, and they need two words. The **owner** holds the page now. The **writer** put the
-# contents there. Below is this very run: owner above, writer below. Move the slider to see how it came about.
+# contents there. Below is this very run: the owner above, and below it who wrote most of the page. Move the slider to
+# see how it came about. (The slider needs Jupyter.)
 #
 # The table says the same, and how many slots of a page each writer filled.
 
-# %%
+# %% tags=["answers-prediction"]
 names = {ADA: "Ada", BEN: "Ben"}
-rows = ("owner", "writer", "slots written by")
+rows = ("owner", "wrote most", "slots written by")
 page_map(trace, names=names, rows=rows)
 
 # %% [markdown]
 # Four pages where the letters disagree. That is normal: it is so from the moment a page is lent on until its new owner
 # has written over it. Now Ben writes six tokens.
 
-# %%
+# %% tags=["answers-prediction"]
 trace.step = 4
 write(bens, 0, 6, 5)
 print(page_map(trace, names=names, rows=rows).text)
 print()
 for page in bens.pages:
     print("page", page, "holds", pool.values[0][page].flatten().tolist())
+reveal("p-3.2")
 
 # %% [markdown]
 # Look at Ben's second page: two of his tokens, two of hers. **The owner is not the writer.** A page has one owner, and
@@ -300,8 +320,9 @@ for name, tensors, layer in (
     print(f"{name} layer {layer:2}:", "the same numbers" if same else "different numbers")
 
 # %% [markdown]
-# A key is turned by its position, so it differs from place to place. A deeper value has already mixed in the tokens
-# before it. But a value of layer 0 knows neither its place nor its neighbours. It is made from the token alone.
+# Position is built into a key: its numbers are rotated by an angle that depends on where the token stands. So it
+# differs from place to place. A deeper value has already mixed in the tokens before it. But a value of layer 0 knows
+# neither its place nor its neighbours. It is made from the token alone.
 #
 # What can be done with that? **Now exercise 3.3**, 15 minutes, four lines.
 
@@ -315,37 +336,42 @@ for page in adas_pages:
     found += tokens
 right = sum(a == b for a, b in zip(found, ids, strict=False))
 print(f"\n{right} of {len(ids)} tokens of the letter found")
-reveal("p-3.3")
 
 # %% [markdown]
 # Nobody ran the model. There was no prompt, no attention and no answer: only the embeddings, one norm, one matrix, and
-# a search for the nearest row. Nobody broke in either. Every page was free, and this is what free pages hold.
+# a search for the nearest row. Every page was free, and this is what free pages hold. You read the server's memory
+# directly, which an outsider cannot. Chapter 08 shows who reads it for them.
 #
-# The last page goes on into what the model answered. Its very last slot was never written. It holds zeros, and some
-# token has to be the nearest to zero.
+# The last page goes on into what the model answered. Its very last slot was never written (the last token of an answer
+# is never read again, so it is never stored). It holds zeros, and some token has to be the nearest to zero.
 #
-# Do the numbers have to be exact? Round every number in the pool to one of 16 levels. That is 4 bits in place of 32.
+# Do the numbers have to be exact? Round every number that the look-up uses to one of 16 levels. That is 4 bits in place
+# of 32.
 
 # %% tags=["answers-prediction"]
-from types import SimpleNamespace
+from copy import copy
 
+LEVELS = 16
 exact = engine.pool.values[0]
 low, high = exact.min(), exact.max()
-levels = ((exact - low) / (high - low) * 15).round()
-rounded = SimpleNamespace(keys=engine.pool.keys, values=[levels / 15 * (high - low) + low])
+steps = ((exact - low) / (high - low) * (LEVELS - 1)).round()
+rounded = copy(engine.pool)  # the same pool in everything but the values of layer 0
+rounded.values = [steps / (LEVELS - 1) * (high - low) + low, *engine.pool.values[1:]]
 
-print("at most 16 different numbers are left:", rounded.values[0].unique().numel() <= 16)
+print(f"at most {LEVELS} different numbers are left:", rounded.values[0].unique().numel() <= LEVELS)
 found = [token for page in adas_pages for token in read_page(rounded, page, model.hf)]
 print(sum(a == b for a, b in zip(found, ids, strict=False)), "of", len(ids), "tokens found")
 print(repr(model.decode(found[16:32])))
+reveal("p-3.3")
 
 # %% [markdown]
-# All of them. 3 heads of 64 numbers are far more than it takes to tell one token from another. (Try 8 levels, and 4.)
+# All of them. 3 heads of 64 numbers are far more than it takes to tell one token from another. (Try `LEVELS = 8`, and
+# 4.)
 #
 # Such a look-up is the simplest kind of *inversion*. Luo and others, *Shadow in the Cache*
 # ([arXiv:2508.09442](https://arxiv.org/abs/2508.09442), 2025), study three attacks on stored keys and values, and a
-# defence that scrambles them in a way that can be undone. Our short way works for models that turn keys by position, as
-# SmolLM2, Llama and Qwen do. GPT-2 adds the position to the token before layer 0, so there you would search over
+# defence that scrambles them in a way that can be undone. Our short way works for models that rotate keys by position,
+# as SmolLM2, Llama and Qwen do. GPT-2 adds the position to the token before layer 0, so there you would search over
 # positions too.
 
 # %% [markdown]
@@ -364,7 +390,7 @@ page_map(engine.trace, names={0: "Ada", 1: "Ben"}, rows=rows)
 
 # %% [markdown]
 # Ben's answer is right, and not a word in it is Ada's. The engine read the slots that Ben had written and stopped
-# there. The next slot of his own page holds ` until`, and that is hers.
+# there. The next slot of his own page holds a word of Ada's page: see above.
 
 # %% [markdown]
 # ## What many believe
@@ -419,8 +445,8 @@ page_map(engine.trace, names={0: "Ada", 1: "Ben"}, rows=rows)
 #
 # </details>
 #
-# **3. You lend the page next that has been free for the longest time. Is Ada's letter safer than if you lend the
-# page that came back last?**
+# **3. Of all free pages you lend the one that has been free for the longest time. Is Ada's letter safer than if you
+# lend the page that came back last?**
 #
 # <details><summary>yes, it takes longer until somebody gets her pages</summary>
 #
@@ -455,11 +481,11 @@ my_sentence = "..."
 # %% [markdown]
 # ## The story so far
 #
-# | | The incident, step by step | |
+# | step | The incident, as the article tells it | state |
 # |---|---|---|
 # | 1 | Somebody sends a prompt that is longer than the pool of the machine that reads prompts. | I can explain this |
 # | 2 | The server does not turn it away. It puts a stand-in of one token in its place. | not yet |
-# | 3 | The next part asks only whether that request is over. It is, so it may pass. | not yet |
+# | 3 | The next part asks only whether that request is over. It is, so it may pass. | not yet: chapter 09 checks it |
 # | 4 | A second machine makes room for 8 pages. It is sent one. | not yet |
 # | 5 | It reads all 8. In 7 of them lies what strangers wrote before. | not yet: *why* it reads them is open |
 #

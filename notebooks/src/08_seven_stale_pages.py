@@ -9,10 +9,10 @@
 # * **prove** whose words came out, without asking the model;
 # * **count** what was reserved, what was written and what was read, and say why these are three numbers.
 #
-# You need: chapter 03, since your allocator runs here. About 50 minutes, 35 of them in
+# You need: chapter 03, since your allocator runs here. 65 to 70 minutes, 38 of them in
 # `exercises/08_seven_stale_pages.ipynb`.
 #
-# In a hurry, 20 minutes: run everything, make the four predictions, and do exercise 8.2.
+# In a hurry, 30 minutes: make each prediction before you run the next cell, and do exercise 8.1.
 #
 # **Your own machine, your own victims.** The two customers of this server are invented, and so are their secrets. Never
 # try this on a service that others use. There, the test itself is the leak: if it works, you hold a stranger's words.
@@ -80,7 +80,8 @@ print(f"context:      {day.context_length:,} tokens, promised to everybody")
 #
 # (sgl-project/sglang 0.5.19, `managers/tp_worker.py`, `get_worker_info`; reported in issue
 # [#30233](https://github.com/sgl-project/sglang/issues/30233).) One slot is kept back, and then five more. Nothing is
-# wrong with the rule. Each node applies it to its own pool.
+# wrong with the rule. Each node applies it to its own pool. Here prefill refuses from min(8191, 447) - 5 = 442 tokens
+# on, and decode from min(8191, 4095) - 5 = 4,090 on.
 #
 # Make your guess: put a letter in place of `...`, and add `sure=True` if you are.
 
@@ -109,7 +110,9 @@ reveal("p-8.1")
 
 # %% [markdown]
 # Read the two lines in the middle. With 442 tokens prefill refuses, and the client still gets 200. Decode reserves 7
-# pages, and one is written. What happened in between? The source shows:
+# pages, and one is written. What happened in between? The source shows (1: `managers/scheduler.py`,
+# `handle_generate_request`, and `managers/schedule_batch.py`, `set_finish_with_abort`; 2 and 3:
+# `disaggregation/prefill.py`; 4: `disaggregation/decode.py`):
 #
 # 1. Prefill notes the refusal, and puts a **placeholder** of one token in place of the prompt.
 # 2. It does not stop there. The request stays in the queue, now one token long, and is served.
@@ -132,14 +135,18 @@ reveal("p-8.1")
 #
 # The cell takes about half a minute.
 
-# %%
-ORDER = "mine"  # or "reference"
 
-Allocator = learner_or_reference("ex-3.2") if ORDER == "mine" else ReferenceAllocator
-server = Stage(day, model, build(day, model, HistoricalCluster, allocator=Allocator))
-with progress() as say:
-    server.play_past(say)
-past = Snapshot(server.cluster)  # so that we can come back to this evening
+# %%
+def whole_day(allocator):
+    """A server at the end of this day, and a snapshot, so that we can come back to this evening."""
+    server = Stage(day, model, build(day, model, HistoricalCluster, allocator=allocator))
+    with progress() as say:
+        server.play_past(say)
+    return server, Snapshot(server.cluster)
+
+
+Allocator = learner_or_reference("ex-3.2")
+server, past = whole_day(Allocator)
 
 pool = server.cluster.decode.pool
 print("requests served:  ", len(server.names))
@@ -152,24 +159,32 @@ server.cluster.check()
 # It is night, and nobody else is here. One request comes in: 490 tokens, and all of them ask about the weather. It
 # names nobody. It contains no trick.
 
-# %%
+
+# %% tags=["nbval-ignore-output"]
+def longest_run(name):
+    """The longest run of words that the answer shares with a tenant's text, or None if there are no three."""
+    return max(shared_runs(answer.text.split(), tenant(name).text.split()), key=lambda run: run.size, default=None)
+
+
 answer, words = watched_answer(server)
+runs = [longest_run(name) for name in ("halverson", "quennell")]
+if not any(run and run.size >= 8 for run in runs) and Allocator is not ReferenceAllocator:
+    print("your allocator lends the table in reverse: same counts, but the model loses the thread.")
+    print("The words below come from the reference order.\n")
+    Allocator = ReferenceAllocator
+    server, past = whole_day(Allocator)
+    pool = server.cluster.decode.pool
+    answer, words = watched_answer(server)
 outcome = server.measure(answer)
 print("prompt tokens:", answer.prompt_tokens)
 print("status:       ", answer.status)
 print("finish reason:", answer.finish_reason)
-assert (answer.status, answer.finish_reason) == (200, "length")
-
-# %% tags=["nbval-ignore-output"]
-print(answer.text)
+print("\n" + answer.text)
+assert (answer.prompt_tokens, answer.status, answer.finish_reason) == (490, 200, "length")
 
 # %% [markdown]
 # Whatever you see above, it is no weather report. *(On another processor the words may differ a little. The counts
 # below are the same everywhere.)*
-#
-# *Only dashes, or noise?* Then your allocator probably lends the pages of a table in reverse. Nothing is wrong with it.
-# The old pages are read all the same, as the counts will show, but in an order in which this small model loses the
-# thread. To see words, put `"reference"` into the cell above and run from there.
 #
 # ## Whose words?
 #
@@ -178,12 +193,12 @@ print(answer.text)
 
 # %% tags=["nbval-ignore-output"]
 for name in ("halverson", "quennell"):
-    suspect = tenant(name)
-    spoken = answer.text.split()
-    runs = shared_runs(spoken, suspect.text.split())
-    longest = max(runs, key=lambda run: run.size, default=None)
-    said = " ".join(spoken[longest.left : longest.left + longest.size]) if longest else "nothing"
-    print(f"{name}: {longest.size if longest else 0} words in a row\n    {said}\n")
+    longest = longest_run(name)
+    if longest is None:
+        print(f"{name}: no run of three words\n")
+    else:
+        said = " ".join(answer.text.split()[longest.left : longest.left + longest.size])
+        print(f"{name}: {longest.size} words in a row\n    {said}\n")
 
 # %% [markdown]
 # Three words in a row may be chance. Two dozen are not. Whoever asked about the snow has now read a patient record.
@@ -193,11 +208,10 @@ for name in ("halverson", "quennell"):
 # %% [markdown]
 # ## Count
 #
-# Decode's first step reads positions 0 to 490: the 490 of the prompt, and the first token of the answer, which this
-# step writes itself.
+# Decode's first step reads positions 0 to 490: the 490 of the prompt, and the first token of the answer.
 
 # %%
-predict("p-8.3", ...)
+predict("p-8.2", ...)
 
 # %% tags=["answers-prediction"]
 read = answer.prompt_tokens + 1
@@ -208,9 +222,12 @@ print(f"stale        {outcome.pages_stale:5}")
 print(f"read                 {read:5}")
 print(f"  own                {read - outcome.stale_slots_read:5}")
 print(f"  of others          {outcome.stale_slots_read:5}   {outcome.stale_writers}")
-reveal("p-8.3")
+reveal("p-8.2")
 
 # %% [markdown]
+# The two own slots are the placeholder, at position 0, and the first token of the answer, which this step writes
+# itself.
+#
 # Two new words. A **stale page** is reserved, and nothing of the request's own was delivered into it. A **stale
 # slot** is read, though somebody else wrote it. "Seven stale pages" is the polite version. 489 of 491 slots is the
 # other one.
@@ -219,14 +236,15 @@ reveal("p-8.3")
 # along, out of a page of the prefill node.
 #
 # These counts come from the server's own book, which notes for each slot who wrote it. Could you get them from outside,
-# from the events alone? **Now exercise 8.2** in `exercises/08_seven_stale_pages.ipynb`, 15 minutes.
+# from the events alone? **Now exercise 8.1** in `exercises/08_seven_stale_pages.ipynb`, 15 minutes.
 
 # %% [markdown]
 # ## The picture
 #
-# Here are the eight pages of the attack. Owner above, writer below. With the slider you can go back to the morning. The
-# table shows the reading, with the counts after the last word of the answer: by then 22 slots of the last page hold
-# words of it. Look at the two rows of letters: where do they agree?
+# Here are the eight pages of the attack: the owner above, and below it who wrote most of the page. With the slider you
+# can go back to the morning. (The slider needs Jupyter.) The table shows the reading, with the counts after the last
+# word of the answer: by then 22 slots of the last page hold words of it. The rest of the answer is in a ninth page, not
+# shown. Look at the two rows of letters: where do they agree?
 
 # %%
 trace = list(server.cluster.trace)
@@ -252,13 +270,13 @@ words_by_writer(words)
 # The attacker's own share grows from left to right. That is the answer itself: what was said is now in the attacker's
 # slots, and is read again.
 #
-# **Now exercise 8.3**, 5 minutes: read the seven pages without the model. Then run this.
+# **Now exercise 8.2**, 5 minutes: read the seven pages without the model. Then run this.
 
 # %%
-old_tokens = learner_or_reference("ex-8.3")
+old_tokens = learner_or_reference("ex-8.2")
 read_page = learner_or_reference("ex-3.3")
 past.restore()
-print(model.decode(old_tokens(read_page, pool, table, model.hf))[:420], "...")
+print(model.decode([int(token) for token in old_tokens(read_page, pool, table, model.hf)])[:420], "...")
 
 # %% [markdown]
 # ## Can the detector say no?
@@ -267,7 +285,7 @@ print(model.decode(old_tokens(read_page, pool, table, model.hf))[:420], "...")
 # it be the model after all? The same server, started a second ago. The same request.
 
 # %%
-predict("p-8.2", ...)
+predict("p-8.3", ...)
 
 # %% tags=["answers-prediction"]
 short = replace(day, answer_tokens=24)
@@ -286,11 +304,14 @@ counts = fresh.measure(on_fresh)
 told("freshly started", on_fresh, counts)
 secrets = [word for name in ("halverson", "quennell") for word in tenant(name).canaries]
 print("secret words in it:", sum(word in on_fresh.text for word in secrets))
-reveal("p-8.2")
+reveal("p-8.3")
+
+# %% tags=["answers-prediction", "nbval-ignore-output"]
+print(on_fresh.text)
 
 # %% [markdown]
-# Seven stale pages, 489 slots, and not a word. The fault is all there. Only the past is missing. Remember this when
-# somebody says: we tested it, on a clean machine.
+# Seven stale pages, 489 slots, and not one word of anybody's. The fault is all there. Only the past is missing.
+# Remember this when somebody says: we tested it, on a clean machine.
 #
 # Second, a change that should make no difference: another question of the same length. Third, the change that should
 # make all the difference: the right engine, after quennell's visit. It has one door, and that door knows both pools.
@@ -318,8 +339,10 @@ assert refused.status == 400 and refused.text == ""
 assert (after.pages_reserved, after.pages_stale, after.stale_slots_read) == (0, 0, 0)
 
 # %% [markdown]
-# Seven before, zero after, and seven again where the change has nothing to do with it. The right engine uses the same
-# allocator and the same model. It reserves nothing, because it refuses before anything is reserved.
+# Seven, seven with another question, zero with the right engine. The right engine uses the same allocator and the same
+# model. (It also had a shorter past: one visit of quennell's.) It reserves nothing, because it refuses before anything
+# is reserved. Its message allows 401 tokens with an answer of 48, and 401 + 48 is 449, one more than 448. That fits
+# (the last token is not stored).
 #
 # **Every part that you wrote was right.** What was missing is an agreement between the parts: what "refused" means, and
 # how long the request is.
@@ -331,15 +354,24 @@ assert (after.pages_reserved, after.pages_stale, after.stale_slots_read) == (0, 
 # evening.
 
 # %% tags=["nbval-ignore-output"]
-for length in (458, 474, 506):
-    past.restore()
-    print(f"{length}: {' '.join(server.attack(length).text.split())[:100]}")
+told_at = {}
+with progress() as say:
+    for length in (458, 474, 506):
+        say(f"an attack of {length} tokens")
+        past.restore()
+        told_at[length] = " ".join(server.attack(length).text.split())
+
+past.restore()
+last_page = read_page(pool, table[7], model.hf)  # positions 448 to 511; old text stands in the first 42 slots
+for length, text in told_at.items():
+    stands = model.decode(last_page[length - 448 : 42][:12]) or "(no old text)"
+    print(f"{length}: here stood {stands!r}\n     answer     {text[:90]!r}\n")
 
 # %% [markdown]
-# The first step asks the pages from position `length`: what comes next *here*? Another length stands at another place
-# of the old text, and goes on from there.
+# The length sets where the model reads on from. Often it picks up near that place, as with 458. Past the end of the old
+# text it picks some place of its own. The attacker cannot steer well, but can try.
 #
-# Which tenant speaks is decided by something else: by who wrote the pages that are lent next. **Now exercise 8.1**, 18
+# Which tenant speaks is decided by something else: by who wrote the pages that are lent next. **Now exercise 8.3**, 18
 # minutes. There is another server in it, with another line of free pages, and you want the secret of one tenant and not
 # of the other.
 
@@ -352,15 +384,16 @@ for length in (458, 474, 506):
 predict("p-8.4", ...)
 
 # %% tags=["answers-prediction"]
-limit = historical_limit(1_048_576, 681_280)
-print(f"shortest refused prompt: {limit:,} tokens")
-print(f"pages of 64 for it:      {-(-limit // 64):,}")
-print(f"most tokens in 8 pages:  {8 * 64:,}")
+limit = historical_limit(1_048_576, 681_280)  # the article reports both numbers
+print(f"shortest refused prompt:  {limit:,} tokens")
+print(f"in 8 pages, slots a page: {-(-limit // 8):,}")
+print(f"in pages of 64 slots:     {-(-limit // 64):,} pages")
 reveal("p-8.4")
 
 # %% [markdown]
-# The article reports both, and gives no page size. That pages had 64 slots is from issue #30233. That the drawing is a
-# smaller example is our inference. With the real sizes it would be 10,645 pages reserved, 1 written and 10,644 stale.
+# The article reports a context of 1,048,576 tokens and a pool of 681,280, and gives no page size. 681,274 tokens in 8
+# pages would need pages of 85,160 slots. Issue #30233, from another installation, used 64. That the drawing is a
+# smaller example is our inference. With pages of 64 it would be 10,645 pages reserved, 1 written and 10,644 stale.
 # `minikv incident --scale production` runs exactly that.
 
 # %% [markdown]
@@ -370,9 +403,9 @@ reveal("p-8.4")
 # |---|---|
 # | A fluent answer with status 200 is a right answer. | This one was both, and belonged to somebody else. |
 # | The model had learned these words. | On a fresh server the same model does not know them. |
-# | Somebody broke in. | One request, admitted by the server's own rule. Count the forged ones: none. |
+# | Somebody broke in. | One ordinary request. Prefill refused it, and it was served anyway. Forged requests: none. |
 # | Seven pages is all that leaked. | 489 slots, and 63 of them in the page that counts as good. |
-# | It would have shown on the test stand. | A fresh stand shows nonsense. One with two equal pools shows a 400. |
+# | It would have shown on the test stand. | A fresh stand answers with status 200, and no word of anybody's. |
 
 # %% [markdown]
 # ## Three questions
@@ -416,7 +449,7 @@ reveal("p-8.4")
 #
 # **3. Which of these would have kept quennell's words in, with everything else as it was?**
 #
-# <details><summary>an allocator that lends the page next that has been free longest</summary>
+# <details><summary>an allocator that lends, of all free pages, the one that has been free longest</summary>
 #
 # The reference allocator does just that, and it leaked. The order decides who gets the words, and when.
 #
@@ -452,11 +485,11 @@ my_sentence = "..."
 # %% [markdown]
 # ## The story so far
 #
-# | | The incident, step by step | |
+# | step | The incident, as the article tells it | state |
 # |---|---|---|
 # | 1 | Somebody sends a prompt that is longer than the pool of the machine that reads prompts. | I can explain this |
 # | 2 | The server does not turn it away. It puts a stand-in of one token in its place. | I can explain this |
-# | 3 | The next part asks only whether that request is over. It is, so it may pass. | not yet: chapter 09 |
+# | 3 | The next part asks only whether that request is over. It is, so it may pass. | not yet: chapter 09 checks it |
 # | 4 | A second machine makes room for 8 pages. It is sent one. | I can explain this |
 # | 5 | It reads all 8. In 7 of them lies what strangers wrote before. | I can explain this |
 #

@@ -52,7 +52,8 @@ check("ex-3.1", pages_and_empty)
 # is not slower. *The idea it tests:* lending moves a page from one side to the other, or does nothing at all.
 #
 # * In the beginning all pages, 0 to `num_pages - 1`, are free.
-# * `allocate(n)` gives a list of `n` free pages. If fewer are free it raises, and lends none. Any exception will do.
+# * `allocate(n)` gives `n` free pages, in a list or another collection. If fewer are free it raises, and lends none.
+#   Any exception will do.
 # * `free(pages)` takes pages back. It raises for a page that is not lent right now. The pages may come in any order,
 #   and from several grants at once.
 # * A pool of ten times as many pages must not take ten times as long for each page.
@@ -70,7 +71,7 @@ class Allocator:
         # END SOLUTION
 
     def allocate(self, n):
-        """A list of `n` free pages; raises and lends none if fewer are free."""
+        """A collection of `n` free pages, such as a list; raises and lends none if fewer are free."""
         # BEGIN SOLUTION ex-3.2: lend, about 5 lines
         if n > len(self.unused):
             raise MemoryError(f"{n} pages were asked for, {len(self.unused)} are free")
@@ -124,7 +125,7 @@ check("ex-3.2", Allocator)
 
 # %% tags=["exercise"]
 def read_page(pool, page, hf):
-    """The token ids that lie in a page, one for each slot, as a list."""
+    """The token ids that lie in a page, one for each slot, as a list of ints."""
     # BEGIN SOLUTION ex-3.3: every token's numbers, and the nearest, about 4 lines
     layer = hf.model.layers[0]
     known = layer.self_attn.v_proj(layer.input_layernorm(hf.get_input_embeddings().weight))

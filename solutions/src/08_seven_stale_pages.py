@@ -20,9 +20,9 @@ print("prefill pool:", PREFILL_PAGES * PAGE_SIZE, "tokens;", "decode pool:", f"{
 print("tokens in the tenants' texts:", TENANTS)
 
 # %% [markdown]
-# ## Exercise 8.2: slots read, by writer
+# ## Exercise 8.1: slots read, by writer
 #
-# 15 minutes, about 8 lines. Done when your counts are those of the server's own book, for three attacks. *The idea it
+# 15 minutes, about 8 lines. Done when your counts are those of the server's own book, for four attacks. *The idea it
 # tests:* count what was read, by who wrote it.
 #
 # A trace is a list of events. Three lines of one, shortened:
@@ -58,7 +58,7 @@ for event in [event for event in events if isinstance(event, Read) and event.own
 # %% tags=["exercise"]
 def slots_read(events, number):
     """Slots read in the first decode step of request `number`: {tenant: slots}."""
-    # BEGIN SOLUTION ex-8.2: slots by the tenant that wrote them, about 8 lines
+    # BEGIN SOLUTION ex-8.1: slots by the tenant that wrote them, about 8 lines
     names = {event.request: event.tenant for event in events if isinstance(event, Admit)}
     reads = [e for e in events if isinstance(e, Read) and e.node == "decode" and e.owner == number]
     counts = Counter()
@@ -71,7 +71,7 @@ def slots_read(events, number):
 
 
 # %% tags=["check"]
-check("ex-8.2", slots_read)
+check("ex-8.1", slots_read)
 
 # %% [markdown] tags=["solution-only"]
 # Three things are easy to miss. The owner of every one of these reads is the attacker, so counting by owner finds
@@ -79,7 +79,7 @@ check("ex-8.2", slots_read)
 # for this request as well: the placeholder.
 
 # %% [markdown]
-# ## Exercise 8.3: read the stale pages
+# ## Exercise 8.2: read the stale pages
 #
 # 5 minutes, 1 line. Done when you have the tokens of the seven stale pages, in order, and the model did nothing. *The
 # idea it tests:* the words are in the pages.
@@ -91,16 +91,16 @@ check("ex-8.2", slots_read)
 # %% tags=["exercise"]
 def old_tokens(read_page, pool, pages, hf):
     """Token ids that lie in the stale pages, one after the other, in the order of the table."""
-    # BEGIN SOLUTION ex-8.3: the seven stale pages, read one by one, about 1 line
+    # BEGIN SOLUTION ex-8.2: the seven stale pages, read one by one, about 1 line
     return [token for page in pages[1:] for token in read_page(pool, page, hf)]
     # END SOLUTION
 
 
 # %% tags=["check"]
-check("ex-8.3", old_tokens)
+check("ex-8.2", old_tokens)
 
 # %% [markdown]
-# ## Exercise 8.1: plan the attack
+# ## Exercise 8.3: plan the attack
 #
 # 18 minutes, about 6 lines. Done when the seven stale pages are halverson's, and quennell was served too. *The idea it
 # tests:* what leaks is decided by who wrote the pages that are lent next.
@@ -114,7 +114,7 @@ check("ex-8.3", old_tokens)
 # * `lab.attack(200)`: the attack, 200 tokens about the weather. Once.
 #
 # Halverson's text holds a password. You want seven stale pages, **all of them halverson's**. Quennell has to be served
-# as well, before your attack, as often as you like.
+# as well, before your attack. Each of the two may come at most twice.
 #
 # Take a pencil. Draw the 24 pages as a line of free pages, and move them.
 
@@ -122,7 +122,7 @@ check("ex-8.3", old_tokens)
 # %% tags=["exercise"]
 def plan(lab):
     """Direct the tenants, then attack once."""
-    # BEGIN SOLUTION ex-8.1: who comes when, and how long the attack is, about 6 lines
+    # BEGIN SOLUTION ex-8.3: who comes when, and how long the attack is, about 6 lines
     lab.send("halverson", prompt=403, answer=64)
     lab.run()
     for _ in range(2):
@@ -133,23 +133,23 @@ def plan(lab):
 
 
 # %% tags=["check"]
-check("ex-8.1", plan)
+check("ex-8.3", plan)
 
 # %% [markdown] tags=["solution-only"]
 # Halverson's request takes pages 0 to 7, and they go to the end of the line. Quennell's two visits take the other 16.
 # Then pages 0 to 7 stand first again. Had the allocator lent the page that came back last, halverson would have to
 # come last. 490 tokens need eight pages, and 490 lies in the window of this server, 442 to 1,529.
 
-# %% [markdown]
+# %% [markdown] tags=["exercise-only"]
 # The check used a model of one layer. Now your plan with the real one. It takes about half a minute. Which words come
 # out depends on the lengths that you chose: try some.
 
-# %% tags=["nbval-ignore-output", "answers-prediction"]
+# %% tags=["nbval-ignore-output", "answers-prediction", "exercise-only"]
 speaking = Lab(load_model("smollm2"))
-learner_or_reference("ex-8.1")(speaking)
+learner_or_reference("ex-8.3")(speaking)
 print(speaking.attacks[0].completion.text)
 
-# %%
+# %% tags=["exercise-only"]
 seen = speaking.attacks[0]
 print("stale pages:", Counter(seen.stale).most_common(), "status:", seen.completion.status)
 

@@ -141,3 +141,27 @@ def test_reading_is_judged_the_same_with_a_real_model(cell: Any) -> None:
         assert (verdict.right, verdict.kind) == (False, kind), title
     source, _remark = answers.READING_RIGHT["four lines"]
     assert ex_3_3.judge_reading_with(cell(source, "read_page"), model).right
+
+
+def test_the_page_map_takes_a_trace_whose_oldest_events_were_dropped() -> None:
+    from minikv import Engine, SamplingParams
+    from minikv.viz import page_map
+
+    engine = Engine(small_model(2), page_size=4, num_pages=6)
+    engine.generate([[1, 2, 3, 4, 5], [6, 7]], SamplingParams(max_tokens=4, ignore_eos=True))
+    events = list(engine.trace)
+    for dropped in range(len(events) - 4):
+        assert "owner" in page_map(events[dropped:]).text
+    with pytest.raises(ValueError, match="pages is empty"):
+        page_map(events, pages=[])
+
+
+def test_a_page_of_two_equal_writers_shows_both() -> None:
+    from minikv.trace import Allocate, Write
+    from minikv.viz import page_map
+
+    events = [Allocate(1, "engine", 0, 1, 1), Write(1, "engine", 0, 1, 1, 1, 0, 4)]
+    events += [Allocate(2, "engine", 0, 2, 2), Write(2, "engine", 0, 2, 2, 2, 0, 2)]
+    drawn = page_map(events, names={1: "Ada", 2: "Ben"}, rows=("owner", "wrote most"))
+    assert drawn.text.splitlines()[-1].split() == ["wrote", "most", "A/B"]
+    assert '<th scope="col"></th>' not in drawn.table

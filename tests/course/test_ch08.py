@@ -19,9 +19,9 @@ from minikv.course.declare import Exercise, Question, find, of_chapter
 from minikv.viz.texts import side_by_side, words_by_writer
 
 EXERCISES = {
-    "ex-8.1": (answers.PLAN_NAME, answers.PLAN_WRONG, answers.PLAN_RIGHT),
-    "ex-8.2": (answers.COUNT_NAME, answers.COUNT_WRONG, answers.COUNT_RIGHT),
-    "ex-8.3": (answers.OLD_NAME, answers.OLD_WRONG, answers.OLD_RIGHT),
+    "ex-8.3": (answers.PLAN_NAME, answers.PLAN_WRONG, answers.PLAN_RIGHT),
+    "ex-8.1": (answers.COUNT_NAME, answers.COUNT_WRONG, answers.COUNT_RIGHT),
+    "ex-8.2": (answers.OLD_NAME, answers.OLD_WRONG, answers.OLD_RIGHT),
 }
 WRONG = [(i, title) for i, (_name, wrong, _right) in EXERCISES.items() for title in wrong]
 RIGHT = [(i, title) for i, (_name, _wrong, right) in EXERCISES.items() for title in right]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from minikv.course.chapters.day_08 import busy_day, watched_answer
-from minikv.course.chapters.ex_8_1 import judge_plan, plan
-from minikv.course.chapters.ex_8_2 import judge_slots, slots_read
-from minikv.course.chapters.ex_8_3 import judge_old, old_tokens
+from minikv.course.chapters.ex_8_1 import judge_slots, slots_read
+from minikv.course.chapters.ex_8_2 import judge_old, old_tokens
+from minikv.course.chapters.ex_8_3 import judge_plan, plan
 from minikv.course.chapters.lab import (
     DECODE_PAGES,
     PAGE_SIZE,
@@ -44,8 +44,32 @@ THE_WINDOW = Question(
     answer="C",
 )
 
-A_FRESH_START = Question(
+HOW_MANY_OWN = Question(
     "p-8.2",
+    "Eight pages were reserved and one was written. The first step on the decode node reads 491 positions. How many "
+    "of them did the attacker's own request write?",
+    {
+        "A": Option(
+            "64",
+            "That is a whole page. A page counts as written when one slot of it is. The other 63 hold what lay there.",
+        ),
+        "B": Option(
+            "43",
+            "491 minus 7 times 64 is 43. But nobody wrote 43 slots: the first page is mostly foreign, and the last "
+            "page is read only in part.",
+        ),
+        "C": Option("1", "There is one more: the step itself writes the slot of the first answer token, and reads it."),
+        "D": Option(
+            "2",
+            "The placeholder at position 0, and the first token of the answer at position 490. The other 489 were "
+            "written by somebody else: 63 in the first page, 6 times 64, and 42 in the last.",
+        ),
+    },
+    answer="D",
+)
+
+A_FRESH_START = Question(
+    "p-8.3",
     "The server has just been started. Nobody was here before. The same request is sent. What comes back?",
     {
         "A": Option(
@@ -68,30 +92,6 @@ A_FRESH_START = Question(
         ),
     },
     answer="B",
-)
-
-HOW_MANY_OWN = Question(
-    "p-8.3",
-    "Eight pages were reserved and one was written. The first step on the decode node reads 491 positions. How many of them did the attacker's "
-    "own request write?",
-    {
-        "A": Option(
-            "64",
-            "That is a whole page. A page counts as written when one slot of it is. The other 63 hold what lay there.",
-        ),
-        "B": Option(
-            "43",
-            "491 minus 7 times 64 is 43. But nobody wrote 43 slots: the first page is mostly foreign, and the last "
-            "page is read only in part.",
-        ),
-        "C": Option("1", "There is one more: the step itself writes the slot of the first answer token, and reads it."),
-        "D": Option(
-            "2",
-            "The placeholder at position 0, and the first token of the answer at position 490. The other 489 were "
-            "written by somebody else: 63 in the first page, 6 times 64, and 42 in the last.",
-        ),
-    },
-    answer="D",
 )
 
 WITH_A_PENCIL = Question(
@@ -121,8 +121,27 @@ WITH_A_PENCIL = Question(
     answer="B",
 )
 
-PLAN = Exercise(
+COUNT = Exercise(
     "ex-8.1",
+    "Slots read, by writer",
+    minutes=15,
+    lines=8,
+    done_when="your counts are those of the server's own book, for four attacks",
+    idea="Count what was read, by who wrote it.",
+    judge=judge_slots,
+    seconds=20.0,
+)
+OLD_WORDS = Exercise(
+    "ex-8.2",
+    "Read the stale pages",
+    minutes=5,
+    lines=1,
+    done_when="you have the tokens of the seven stale pages, in order, and the model did nothing",
+    idea="The words are in the pages.",
+    judge=judge_old,
+)
+PLAN = Exercise(
+    "ex-8.3",
     "Plan the attack",
     minutes=18,
     lines=6,
@@ -131,26 +150,7 @@ PLAN = Exercise(
     judge=judge_plan,
     seconds=30.0,
 )
-COUNT = Exercise(
-    "ex-8.2",
-    "Slots read, by writer",
-    minutes=15,
-    lines=8,
-    done_when="your counts are those of the server's own book, for three attacks",
-    idea="Count what was read, by who wrote it.",
-    judge=judge_slots,
-    seconds=20.0,
-)
-OLD_WORDS = Exercise(
-    "ex-8.3",
-    "Read the stale pages",
-    minutes=5,
-    lines=1,
-    done_when="you have the tokens of the seven stale pages, in order, and the model did nothing",
-    idea="The words are in the pages.",
-    judge=judge_old,
-)
 
-REFERENCE = {"ex-8.1": plan, "ex-8.2": slots_read, "ex-8.3": old_tokens}
+REFERENCE = {"ex-8.1": slots_read, "ex-8.2": old_tokens, "ex-8.3": plan}
 
-register(THE_WINDOW, A_FRESH_START, HOW_MANY_OWN, WITH_A_PENCIL, PLAN, COUNT, OLD_WORDS)
+register(THE_WINDOW, HOW_MANY_OWN, A_FRESH_START, WITH_A_PENCIL, COUNT, OLD_WORDS, PLAN)

@@ -1,128 +1,201 @@
-"""Exercise 8.1, plan the attack: the reference answer, and what is said of others."""
+"""Exercise 8.1, slots read by writer: the reference answer, and what is said of others."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from minikv.course.chapters.lab import TENANTS, Attack, Lab
 from minikv.course.declare import Verdict, ok, wrong
 
-
-def plan(lab: Lab) -> None:
-    """Halverson's pages, and nobody else's, are what the attack gets."""
-    lab.send("halverson", prompt=403, answer=64)
-    lab.run()
-    for _ in range(2):
-        lab.send("quennell", prompt=382, answer=72)
-        lab.run()
-    lab.attack(490)
+if TYPE_CHECKING:
+    from minikv.trace import Event
 
 
-_NEXT_PAGE = (
-    "Which page is lent next? Look at the allocator of this server.",
-    "It lends the page that has been free longest. Freed pages go to the end of the line, and the line is as long as "
-    "the pool.",
-    "Draw a pool of 3 places in a line, for 3 groups of 8 pages. Move a group to the end each time it is freed. Who "
-    "stands first when the attack comes?",
+def slots_read(events: Iterable[Event], number: int) -> dict[str, int]:
+    """Slots read for request `number` in its first step on the decode node, by the tenant that wrote them."""
+    from minikv.trace import Admit, Read
+
+    events = list(events)
+    names = {event.request: event.tenant for event in events if isinstance(event, Admit)}
+    reads = [e for e in events if isinstance(e, Read) and e.node == "decode" and e.owner == number]
+    counts: Counter[str] = Counter()
+    for read in reads:
+        if read.step == reads[0].step:
+            for writer, slots in read.writers:
+                counts[names.get(writer, "nobody")] += slots
+    return dict(counts)
+
+
+@dataclass(frozen=True)
+class _Case:
+    events: tuple[Event, ...]
+    number: int
+    expected: dict[str, int]  # from the ledger, not from the events
+    reserved: int  # slots
+    stale_pages: int
+    every_step: int  # slots read in all steps together
+    first_page: dict[str, int]  # counts of the first page alone
+    replaced: dict[str, int]  # counts if each page replaces what was counted before
+    beside: int  # slots read in the same step for somebody else
+
+    @property
+    def own(self) -> int:
+        return self.expected["attacker"]
+
+    @property
+    def foreign(self) -> int:
+        return sum(self.expected.values()) - self.own
+
+
+@cache
+def _cases() -> tuple[_Case, ...]:
+    """Attacks on a random model: two with a past, one on a fresh server, one that waits while others are served."""
+    return (_case(30, past=True), _case(38, past=True), _case(27, past=False), _case(30, past=False, others=True))
+
+
+def _case(length: int, *, past: bool, others: bool = False) -> _Case:
+    from minikv import NodeConfig, SamplingParams
+    from minikv.incident.history import HistoricalCluster
+    from minikv.incident.scales import POCKET
+    from minikv.incident.stage import Stage, build
+    from minikv.trace import Read
+
+    scale = replace(POCKET, answer_tokens=6, decode=NodeConfig(num_pages=32) if others else POCKET.decode)
+    stage = Stage(scale, scale.load(), build(scale, scale.load(), HistoricalCluster))
+    if past:
+        stage.play_past()
+    if others:  # two hold so many pages that the attack waits for the first of them, and meets the second
+        for name, tokens in (("hal", 30), ("ida", 44)):
+            params = SamplingParams(max_tokens=tokens, ignore_eos=True)
+            stage.names[stage.cluster.submit(list(range(1, 18)), params, name)] = name
+        for _ in range(6):
+            stage.cluster.step()
+    done = stage.attack(length)
+    outcome = stage.measure(done)
+    events = tuple(stage.cluster.trace)
+    decoded = [e for e in events if isinstance(e, Read) and e.node == "decode"]
+    reads = [e for e in decoded if e.owner == done.request_id]
+    first = [e for e in reads if e.step == reads[0].step]
+    pages = [{stage.names.get(w, "nobody" if w < 0 else "attacker"): n for w, n in e.writers} for e in first]
+    return _Case(
+        events,
+        done.request_id,
+        {**outcome.stale_writers, "attacker": length + 1 - outcome.stale_slots_read},
+        outcome.pages_reserved * scale.page_size,
+        outcome.pages_stale,
+        sum(read.slots for read in reads),
+        pages[0],
+        {name: slots for page in pages for name, slots in page.items()},
+        sum(e.slots for e in decoded if e.step == first[0].step and e.owner != done.request_id),
+    )
+
+
+_WHO_WROTE = (
+    "Who holds these pages, and who filled them? Which of the two did you ask?",
+    "The owner of a page is not the writer of its slots. A Read event carries both.",
+    "Take one Read event of the attack and print it. Which of its fields has more than one name in it?",
 )
-_IN_THE_WINDOW = (
-    "Between which lengths do the two nodes disagree here?",
-    "Each node puts its own pool into the rule. The prefill pool holds 448 tokens, this decode pool 1,536.",
-    "Write the two limits on a line. Mark where both serve, where both refuse, and what is between.",
+_READ_NOT_RESERVED = (
+    "Reserved, written, read: which of the three numbers is this?",
+    "Attention stops at the length that it believes. The last page is read only so far.",
+    "Page size 4, 3 pages, a length of 10. How many slots are reserved, and how many are read?",
 )
-_EIGHT_PAGES = (
-    "How many pages does a prompt of this length reserve, and how many of them does the handoff fill?",
-    "Seven stale pages and one written make eight. Which lengths need exactly eight pages of 64?",
-    "How many pages for 448 tokens, for 449, for 512, for 513?",
+_ONE_STEP = (
+    "How many steps did you add up?",
+    "Every step reads everything again. The exercise asks for the first one.",
+    "Print the steps of the Read events of this request. Which of them are the first step?",
 )
 
 
-MOST_VISITS = 2  # of each tenant: with three, halverson fills all 24 pages, and nothing need be planned
-
-
-def judge_plan(thing: Any) -> Verdict:
-    lab = Lab()
-    thing(lab)
-    if not lab.attacks:
-        return wrong("no-attack", "the plan ended without an attack.", "Which call sends the attack?")
-    if len(lab.attacks) > 1:
-        said = f"the plan attacked {len(lab.attacks)} times. The first attack has written over what the next one reads."
-        return wrong("two-attacks", said, "Can you work out the length before you send anything?")
-    found = lab.attacks[0]
-    seen = set(found.came)
-    if found.completion.status != 200:
-        status = found.completion.status
-        said = f"{found.tokens} tokens: both nodes refused, and the client got {status}. Nothing leaked."
-        return wrong("both-refused", said, *_IN_THE_WINDOW)
-    if found.commit is None or not found.stale:
-        said = f"{found.tokens} tokens: served, and correctly. That is an answer, not a leak."
-        return wrong("served", said, *_IN_THE_WINDOW)
-    if not seen & set(TENANTS):
-        said = f"{len(found.stale)} stale pages, and all of them hold zeros. Nobody was here before."
-        return wrong("no-past", said, "What did p-8.2 say about a fresh start?", "A leak needs a past. Who makes it?")
-    if found.stale == (("halverson",),) * 7:
-        if "quennell" not in seen:
-            if "quennell" in lab.names.values():
-                said = "halverson's pages it is, but quennell came only after the attack."
-                return wrong("too-late", said, "Both are served before the attack. When may quennell come?")
-            said = "halverson's pages it is, but quennell never came: nobody could be taken for anybody."
-            return wrong("no-a", said, "Both tenants are served in this exercise. When may quennell come?")
-        most, who = max((found.came.count(name), name) for name in TENANTS)
-        if most > MOST_VISITS:
-            said = (
-                f"{who} came {most} times. Each tenant may come at most {MOST_VISITS} times: the line can be planned."
+def judge_slots(thing: Any) -> Verdict:
+    for case in _cases():
+        try:
+            got = thing(list(case.events), case.number)
+        except KeyError as error:
+            if error.args != (-1,):
+                raise
+            return wrong(
+                "nobody",
+                "your code raised KeyError: -1.",
+                "A slot nobody wrote has writer -1.",
+                'Which name do you give to -1? The exercise calls it "nobody".',
             )
-            return wrong("flooded", said, *_NEXT_PAGE)
-        also = found.foreign.get("quennell", 0)
-        page_0 = f" The {also} of quennell lie in the first page: they came with the handoff, out of a page of prefill."
-        return ok(
-            f"All seven stale pages are halverson's, and {found.foreign['halverson']} of the slots that were read."
-            f"{page_0 if also else ''} Now let the real model speak."
-        )
-    return _why_not(lab, found)
+        if not isinstance(got, dict):
+            return wrong("shape", f"you gave back {type(got).__name__}.", "Give a dict: tenant to number of slots.")
+        got = {name: slots for name, slots in got.items() if slots}
+        if got != case.expected:
+            return _why_other(case, got)
+    return ok("Slots read, by writer. The server's own book counts the same, and your program has only seen the trace.")
 
 
-def _why_not(lab: Lab, found: Attack) -> Verdict:
-    """The attack read foreign slots, but not those that were wanted."""
-    whose = _counted(Counter(" and ".join(names) for names in found.stale))
-    if found.running:
-        who = " and ".join(found.running)
-        said = f"when the attack came, {who} still ran. Pages of theirs were not free. You got {whose}."
+def _why_other(case: _Case, got: dict[Any, Any]) -> Verdict:
+    if any(not isinstance(name, str) for name in got):
+        number = next(name for name in got if not isinstance(name, str))
         return wrong(
-            "running",
+            "numbers",
+            f"you count for {number!r}, which is no tenant.",
+            "A slot nobody wrote has writer -1. What is it called here?"
+            if number == -1
+            else f"Who is request {number}? One kind of event knows tenant and number together.",
+            'Admit events carry both. Slots that were never written have the writer -1: call that "nobody".',
+        )
+    total = sum(got.values())
+    own = got.get("attacker", 0)
+    foreign = total - own
+    if case.beside and total == case.own + case.foreign + case.beside:
+        said = f"you count {total} slots. {case.beside} of them were read in the same step for another request."
+        return wrong(
+            "other-request",
             said,
-            "When does a request give its pages back?",
-            "Pages come back with the last token of the answer. Somebody has to let the server run until then.",
-            "Go through your plan line by line. Which pages are free after each line?",
+            "Whose reads are these? One step serves several requests.",
+            "Each Read event names the request for which it was read. Which field is that?",
         )
-    if len(found.stale) != 7:
-        pages = found.commit.pages_reserved if found.commit else 0
-        said = f"{found.tokens} tokens reserve {pages} pages, and {len(found.stale)} of them are stale. Wanted: seven."
-        return wrong("not-seven", said, *_EIGHT_PAGES)
-    if "halverson" not in lab.names.values():
-        return wrong("no-b", f"stale pages: {whose}. Halverson never came.", "Whose secret is wanted?")
-    if lab.pages_left["halverson"] < 7:
-        left = lab.pages_left["halverson"]
-        said = f"halverson never held more than {left} pages, and seven are wanted. Stale pages: {whose}."
+    if total == 0 and case.beside:
         return wrong(
-            "too-short",
+            "other-first-step",
+            "you found no slot at all for an attack that had to wait before decode took it.",
+            "The first step on which node?",
+            "This request was read for on both nodes, and not in the same step. Look for the first on decode.",
+        )
+    if own == 0 and total == case.foreign:
+        said = f"the foreign slots are right, and the {case.own} own ones are missing."
+        return wrong("own-left-out", said, "Its own slots count too.")
+    if got == case.first_page:
+        said = f"you count {total} slots, those of one page. {case.own + case.foreign} were read."
+        return wrong("first-page", said, "How many Read events are there in that step? Each is about one page.")
+    if got == case.replaced:
+        said = f"you count {total} slots. {case.own + case.foreign} were read."
+        return wrong("replaced", said, "Two pages of one tenant: added, or replaced?")
+    if foreign == 0 and own:
+        said = "you found 0 foreign slots: all are the attacker's. Yet strangers' words came out."
+        return wrong("owner", said, *_WHO_WROTE)
+    size = case.reserved // (case.stale_pages + 1)
+    if foreign == case.stale_pages * size:
+        said = f"{foreign} foreign slots: that is {case.stale_pages} pages of {size}. It is {case.foreign}."
+        return wrong(
+            "whole-pages",
             said,
-            "How many slots does a request fill, with its prompt and its answer?",
-            "The last token of an answer is never written. The rest is: prompt plus answer, less one.",
-            "Pages of 4, prompt of 6, answer of 3. Which slots are filled, in how many pages?",
+            "What about page 0? And was the last page read to its end?",
+            "A page that counts as written has one own slot. A page that is read last is not read whole.",
+            "Page size 4, three pages, one slot written, a length of 10. Count the foreign slots page by page.",
         )
-    if found.stale[:6] == (("halverson",),) * 6 and "halverson" in found.stale[6]:
+    if foreign == case.foreign and own == case.own + 1:
         return wrong(
-            "last-page",
-            f"stale pages: {whose}. The last one is not halverson's alone.",
-            "How many slots of its last page does that visit fill?",
-            "A visit fills prompt plus answer, less one. Where it stops, the slots of an earlier visit are left.",
-            "Pages of 4, 6 slots filled. Which slots of the second page still hold what was there before?",
+            "other-node",
+            f"the foreign slots are right, but you count {own} own ones. It is {case.own}.",
+            "On which nodes was something read for this request?",
+            "Prefill read a slot too: the one of the placeholder. The question is about decode.",
         )
-    return wrong("order", f"stale pages: {whose}. Seven of halverson are wanted.", *_NEXT_PAGE)
-
-
-def _counted(names: Counter[str]) -> str:
-    ranked = sorted(names.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{count} {'never written' if name == 'nobody' else 'of ' + name}" for name, count in ranked)
+    if case.reserved in (total, foreign) or foreign == case.reserved - case.own:
+        said = f"you count {total} slots. That many were reserved; {case.own + case.foreign} were read."
+        return wrong("reserved", said, *_READ_NOT_RESERVED)
+    if total >= case.every_step:
+        return wrong("every-step", f"you count {total} slots, far more than any step reads.", *_ONE_STEP)
+    if own == 0 and total == case.own + case.foreign:
+        said = f"you count {total} slots, all foreign. {case.own} of them the attacker wrote."
+        return wrong("one-writer", said, "Can one page have two writers? What is in `writers` then?")
+    said = f"you say {dict(sorted(got.items()))}, together {total}. {case.own + case.foreign} slots were read."
+    return wrong("other", said, *_READ_NOT_RESERVED)

@@ -1,96 +1,128 @@
-"""Exercise 8.3, the old words: the reference answer, and what is said of others."""
+"""Exercise 8.3, plan the attack: the reference answer, and what is said of others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import Any
 
+from minikv.course.chapters.lab import TENANTS, Attack, Lab
 from minikv.course.declare import Verdict, ok, wrong
 
-if TYPE_CHECKING:
-    from minikv.models.adapter import BoundModel
+
+def plan(lab: Lab) -> None:
+    """Halverson's pages, and nobody else's, are what the attack gets."""
+    lab.send("halverson", prompt=403, answer=64)
+    lab.run()
+    for _ in range(2):
+        lab.send("quennell", prompt=382, answer=72)
+        lab.run()
+    lab.attack(490)
 
 
-def old_tokens(read_page: Callable[..., Sequence[int]], pool: Any, pages: Sequence[int], hf: Any) -> list[int]:
-    """Token ids that lie in the stale pages of a table, in the order of its positions."""
-    return [token for page in pages[1:] for token in read_page(pool, page, hf)]
-
-
-_IN_ORDER = (
-    "In which order does a page table list its pages?",
-    "Position 64 stands in the second page of the table, whatever number that page has.",
-    "A table says [9, 4, 6]. Pages hold two slots each. In which page is position 3?",
+_NEXT_PAGE = (
+    "Which page is lent next? Look at the allocator of this server.",
+    "It lends the page that has been free longest. Freed pages go to the end of the line, and the line is as long as "
+    "the pool.",
+    "Draw a pool of 3 places in a line, for 3 groups of 8 pages. Move a group to the end each time it is freed. Who "
+    "stands first when the attack comes?",
+)
+_IN_THE_WINDOW = (
+    "Between which lengths do the two nodes disagree here?",
+    "Each node puts its own pool into the rule. The prefill pool holds 448 tokens, this decode pool 1,536.",
+    "Write the two limits on a line. Mark where both serve, where both refuse, and what is between.",
+)
+_EIGHT_PAGES = (
+    "How many pages does a prompt of this length reserve, and how many of them does the handoff fill?",
+    "Seven stale pages and one written make eight. Which lengths need exactly eight pages of 64?",
+    "How many pages for 448 tokens, for 449, for 512, for 513?",
 )
 
 
-def judge_old(thing: Any) -> Verdict:
-    from minikv.course.chapters.ch03 import read_page
+MOST_VISITS = 2  # of each tenant: with three, halverson fills all 24 pages, and nothing need be planned
 
-    pool, table, model = _stale_pool()
-    wanted = [[int(token) for token in read_page(pool, page, model.hf)] for page in table]
-    got = thing(read_page, pool, list(table), model.hf)
-    try:
-        tokens = [int(token) for token in got]
-    except (TypeError, ValueError):
-        said = f"you gave back {type(got).__name__}, and not one token id after the other."
-        return wrong("shape", said, "One list for each page, or one list for all of them?")
-    flat = [token for page in wanted for token in page]
-    first = len(wanted[0])
-    if tokens == flat[first:]:
-        return ok("The stale pages, read without the model. The words are in the pages. The model is not the leak.")
-    if tokens == flat:
-        return wrong(
-            "page-0",
-            f"you read {len(table)} pages. Into one of them the handoff delivered something.",
-            "Which page of the table is not stale?",
-            "A page counts as written as soon as one slot of it is. Seven of the eight are stale.",
+
+def judge_plan(thing: Any) -> Verdict:
+    lab = Lab()
+    thing(lab)
+    if not lab.attacks:
+        return wrong("no-attack", "the plan ended without an attack.", "Which call sends the attack?")
+    if len(lab.attacks) > 1:
+        said = f"the plan attacked {len(lab.attacks)} times. The first attack has written over what the next one reads."
+        return wrong("two-attacks", said, "Can you work out the length before you send anything?")
+    found = lab.attacks[0]
+    seen = set(found.came)
+    if found.completion.status != 200:
+        status = found.completion.status
+        said = f"{found.tokens} tokens: both nodes refused, and the client got {status}. Nothing leaked."
+        return wrong("both-refused", said, *_IN_THE_WINDOW)
+    if found.commit is None or not found.stale:
+        said = f"{found.tokens} tokens: served, and correctly. That is an answer, not a leak."
+        return wrong("served", said, *_IN_THE_WINDOW)
+    if not seen & set(TENANTS):
+        said = f"{len(found.stale)} stale pages, and all of them hold zeros. Nobody was here before."
+        return wrong("no-past", said, "What did p-8.3 say about a fresh start?", "A leak needs a past. Who makes it?")
+    if found.stale == (("halverson",),) * 7:
+        if "quennell" not in seen:
+            if "quennell" in lab.names.values():
+                said = "halverson's pages it is, but quennell came only after the attack."
+                return wrong("too-late", said, "Both are served before the attack. When may quennell come?")
+            said = "halverson's pages it is, but quennell never came: nobody could be taken for anybody."
+            return wrong("no-a", said, "Both tenants are served in this exercise. When may quennell come?")
+        most, who = max((found.came.count(name), name) for name in TENANTS)
+        if most > MOST_VISITS:
+            said = (
+                f"{who} came {most} times. Each tenant may come at most {MOST_VISITS} times: the line can be planned."
+            )
+            return wrong("flooded", said, *_NEXT_PAGE)
+        also = found.foreign.get("quennell", 0)
+        page_0 = f" The {also} of quennell lie in the first page: they came with the handoff, out of a page of prefill."
+        return ok(
+            f"All seven stale pages are halverson's, and {found.foreign['halverson']} of the slots that were read."
+            f"{page_0 if also else ''} Now let the real model speak."
         )
-    in_order = [token for page in sorted(table[1:]) for token in read_page(pool, page, model.hf)]
-    if tokens == in_order or sorted(tokens) == sorted(flat[first:]):
-        return wrong("order", "you read the right pages in another order than the table's.", *_IN_ORDER)
-    places = [[int(t) for t in read_page(pool, i, model.hf)] for i in range(len(table))]
-    if tokens in ([t for page in places[1:] for t in page], [t for page in places for t in page]):
+    return _why_not(lab, found)
+
+
+def _why_not(lab: Lab, found: Attack) -> Verdict:
+    """The attack read foreign slots, but not those that were wanted."""
+    whose = _counted(Counter(" and ".join(names) for names in found.stale))
+    if found.running:
+        who = " and ".join(found.running)
+        said = f"when the attack came, {who} still ran. Pages of theirs were not free. You got {whose}."
         return wrong(
-            "place",
-            "you read pages 1, 2, 3 and so on. The table lists other pages.",
-            "What is the difference between the place of a page in a table and its number?",
-            "The table holds page numbers. Its first entry is the page of position 0, whatever its number.",
+            "running",
+            said,
+            "When does a request give its pages back?",
+            "Pages come back with the last token of the answer. Somebody has to let the server run until then.",
+            "Go through your plan line by line. Which pages are free after each line?",
         )
-    if len(tokens) == len(flat) - first:
-        fit = sum(map(int.__eq__, tokens, flat[first:]))
+    if len(found.stale) != 7:
+        pages = found.commit.pages_reserved if found.commit else 0
+        said = f"{found.tokens} tokens reserve {pages} pages, and {len(found.stale)} of them are stale. Wanted: seven."
+        return wrong("not-seven", said, *_EIGHT_PAGES)
+    if "halverson" not in lab.names.values():
+        return wrong("no-b", f"stale pages: {whose}. Halverson never came.", "Whose secret is wanted?")
+    if lab.pages_left["halverson"] < 7:
+        left = lab.pages_left["halverson"]
+        said = f"halverson never held more than {left} pages, and seven are wanted. Stale pages: {whose}."
         return wrong(
-            "other-seven",
-            f"{len(tokens)} tokens, but only {fit} in their place. Is page 1 of the table among them, and the last?",
-            "The table has eight pages, and you read seven. Which one did you leave out?",
-            "The page to leave out is the one that the handoff filled. It holds position 0.",
+            "too-short",
+            said,
+            "How many slots does a request fill, with its prompt and its answer?",
+            "The last token of an answer is never written. The rest is: prompt plus answer, less one.",
+            "Pages of 4, prompt of 6, answer of 3. Which slots are filled, in how many pages?",
         )
-    return wrong("other", f"you gave back {len(tokens)} tokens; the stale pages hold {len(flat) - first}.", *_IN_ORDER)
+    if found.stale[:6] == (("halverson",),) * 6 and "halverson" in found.stale[6]:
+        return wrong(
+            "last-page",
+            f"stale pages: {whose}. The last one is not halverson's alone.",
+            "How many slots of its last page does that visit fill?",
+            "A visit fills prompt plus answer, less one. Where it stops, the slots of an earlier visit are left.",
+            "Pages of 4, 6 slots filled. Which slots of the second page still hold what was there before?",
+        )
+    return wrong("order", f"stale pages: {whose}. Seven of halverson are wanted.", *_NEXT_PAGE)
 
 
-@cache
-def _stale_pool() -> tuple[Any, tuple[int, ...], BoundModel]:
-    """A decode pool after an attack, and the attack's page table, whose pages do not lie in order."""
-    from minikv.incident.history import HistoricalCluster
-    from minikv.incident.scales import POCKET
-    from minikv.incident.stage import Stage, build
-    from minikv.trace import HandoffDone
-
-    stage = Stage(POCKET, POCKET.load(), build(POCKET, POCKET.load(), HistoricalCluster, allocator=_Scattered))
-    stage.play_past()
-    stage.attack()
-    handoff = [event for event in stage.cluster.trace if isinstance(event, HandoffDone)][-1]
-    return stage.cluster.decode.pool, handoff.pages, stage.model
-
-
-class _Scattered:
-    """Last in, first out, over pages that lie in no order."""
-
-    def __init__(self, num_pages: int) -> None:
-        self.stack = [(19 * i + 5) % num_pages for i in range(num_pages)] if num_pages % 19 else list(range(num_pages))
-
-    def allocate(self, n: int) -> list[int]:
-        return [self.stack.pop() for _ in range(n)]
-
-    def free(self, pages: Sequence[int]) -> None:
-        self.stack.extend(reversed(pages))
+def _counted(names: Counter[str]) -> str:
+    ranked = sorted(names.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count} {'never written' if name == 'nobody' else 'of ' + name}" for name, count in ranked)
