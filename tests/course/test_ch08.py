@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import linecache
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import ch08_answers as answers
@@ -32,21 +29,6 @@ Out = pytest.CaptureFixture[str]
 @pytest.fixture(autouse=True)
 def fresh(learner: Path) -> None:
     _met.clear()
-
-
-@pytest.fixture
-def cell(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs a source as a notebook cell does and returns what it calls `name`."""
-    main = ModuleType("__main__")
-    monkeypatch.setitem(sys.modules, "__main__", main)
-
-    def run(source: str, name: str) -> Any:
-        file = f"<cell {len(linecache.cache)}>"
-        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-        exec(compile(source, file, "exec"), vars(main))
-        return vars(main)[name]
-
-    return run
 
 
 @pytest.mark.parametrize(("exercise_id", "title"), WRONG)
