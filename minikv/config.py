@@ -37,18 +37,3 @@ class NodeConfig:
     def __post_init__(self) -> None:
         for name in ("num_pages", "max_batch_size", "max_batch_tokens"):
             whole_number(name, getattr(self, name), least=1)
-
-
-def check_context(context_length: int, pool_tokens: int, *, node: str, allow_context_above_pool: bool = False) -> None:
-    """A context that no request can ever fill is a promise that the server cannot keep.
-
-    Raises:
-        ConfigError: if `context_length` is larger than the smallest pool and this was not allowed explicitly.
-    """
-    whole_number("context_length", context_length, least=2)
-    if context_length > pool_tokens and not allow_context_above_pool:
-        raise ConfigError(
-            f"context_length={context_length} is more than the {pool_tokens} tokens that the pool of the {node} "
-            f"node holds. Use context_length={pool_tokens}, more pages, or allow_context_above_pool=True: then "
-            "requests are refused by what the pools hold"
-        )

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TypeVar
 
-from minikv.config import check_context, whole_number
+from minikv.config import whole_number
 from minikv.errors import BrokenRule, ConfigError, EngineFailed, MinikvError, Rejected, RequestAborted, as_minikv
 from minikv.models.adapter import BoundModel, Prompt
 from minikv.node import Node
@@ -311,5 +311,10 @@ def choose_context(
             f"context_length={context_length} is more than the {model.max_positions} positions that {model.name} "
             "was built for"
         )
-    check_context(context_length, pool_tokens, node=node, allow_context_above_pool=allow_above_pool)
+    if context_length > pool_tokens and not allow_above_pool:
+        raise ConfigError(
+            f"context_length={context_length} is more than the {pool_tokens} tokens that the pool of the {node} "
+            f"node holds. Use context_length={pool_tokens}, more pages, or allow_context_above_pool=True: then "
+            "requests are refused by what the pools hold"
+        )
     return context_length

@@ -57,7 +57,12 @@ class Moment:
 
 def nodes_in(trace: Iterable[Event]) -> list[str]:
     """Names of the nodes that lent pages, in order of appearance."""
-    return list(dict.fromkeys(event.node for event in trace if isinstance(event, Allocate)))
+    return list(dict.fromkeys(event.node for event in trace if type(event) in ACTS))
+
+
+def pages_in(trace: Iterable[Event], node: str) -> list[int]:
+    """Pages of a node that were ever lent, by number."""
+    return sorted({event.page for event in trace if event.node == node and type(event) in ACTS})  # type: ignore[attr-defined]
 
 
 def tenants_in(trace: Iterable[Event]) -> dict[int, str]:
@@ -84,12 +89,13 @@ def moments(trace: Iterable[Event], node: str) -> list[Moment]:
     return found
 
 
+# A trace may have dropped its oldest events: a page is then met first in the middle of its life.
 def _apply(event: Event, pages: dict[int, PageState], slots: dict[int, dict[int, int]]) -> None:
     if isinstance(event, Allocate):
         before = pages.get(event.page, PageState())
         pages[event.page] = PageState(event.owner, event.generation, before.writers)
     elif isinstance(event, Free):
-        before = pages[event.page]
+        before = pages.get(event.page, PageState())
         pages[event.page] = PageState(None, event.generation, before.writers)
     elif isinstance(event, Write):
         page = slots.setdefault(event.page, {})
@@ -101,7 +107,7 @@ def _apply(event: Event, pages: dict[int, PageState], slots: dict[int, dict[int,
         before = pages.get(event.page, PageState(event.owner, event.generation))
         pages[event.page] = PageState(before.owner, before.generation, counts, before.read)
     elif isinstance(event, Read):
-        before = pages[event.page]
+        before = pages.get(event.page, PageState(event.owner, event.generation))
         pages[event.page] = PageState(before.owner, before.generation, before.writers, dict(event.writers))
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from minikv.trace import Allocate, Event, Free, Read, Write
-from minikv.viz.moments import Moment, PageState, moments, most_telling, nodes_in, tenants_in
+from minikv.trace import Event
+from minikv.viz.moments import Moment, PageState, moments, most_telling, nodes_in, pages_in, tenants_in
 from minikv.viz.palette import (
     FREE,
     FREE_COLOUR,
@@ -71,7 +71,7 @@ def page_map(
     """
     if pages is not None and not len(pages):
         raise ValueError("pages is empty: name at least one page, or leave it out to see all")
-    events = list(_as_they_come(trace))
+    events = list(trace)
     nodes = nodes_in(events)
     if not nodes:
         raise ValueError("no page was lent in this trace; run something first, with tracing on")
@@ -80,7 +80,7 @@ def page_map(
         raise ValueError(f"no page was lent on {node!r}; the trace has {', '.join(nodes)}")
     if unknown := set(rows or ()) - set(ROWS):
         raise ValueError(f"there is no row {sorted(unknown)[0]!r}; there are {', '.join(ROWS)}")
-    lent = sorted({event.page for event in events if isinstance(event, Allocate) and event.node == node})
+    lent = pages_in(events, node)
     shown = list(lent[:MAX_PAGES] if pages is None else pages)
     wanted = set(shown)
     found = moments([event for event in events if getattr(event, "page", None) in wanted], node)
@@ -95,17 +95,6 @@ def page_map(
     )
 
 
-def _as_they_come(trace: Iterable[Event]) -> Iterator[Event]:
-    """The events; where the oldest were dropped, a page counts as lent when it is met first."""
-    known: set[tuple[str, int]] = set()
-    for event in trace:
-        if isinstance(event, Allocate | Write | Read | Free):
-            if (event.node, event.page) not in known and not isinstance(event, Allocate):
-                yield Allocate(event.step, event.node, event.page, event.owner, event.generation)
-            known.add((event.node, event.page))
-        yield event
-
-
 class _Key:
     """Letters and colours of everybody in a map, and the pages that it shows."""
 
@@ -113,6 +102,7 @@ class _Key:
         self.pages, self.left_out = pages, left_out
         numbers: dict[int, None] = {}
         for moment in found:
+            numbers.update(dict.fromkeys(moment.who))
             for state in moment.pages.values():
                 numbers.update(dict.fromkeys(state.writers))
                 if state.owner is not None:

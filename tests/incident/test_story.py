@@ -8,6 +8,7 @@ import time
 import pytest
 from rich.console import Console
 
+from minikv import Engine, SamplingParams, load_model
 from minikv.incident.replay import replay
 from minikv.incident.scales import POCKET
 from minikv.incident.story import tell
@@ -50,3 +51,12 @@ def test_map_of_a_few_pages_does_not_cost_a_million() -> None:
     drawn = page_map(trace, pages=range(95, 105))
     assert time.perf_counter() - started < 5
     assert "request 0" in drawn.text and "request 1" in drawn.text and "request 2" not in drawn.text
+
+
+@pytest.mark.parametrize("kept", [5, 40, 100])
+def test_map_of_a_trace_that_dropped_its_oldest_events(kept: int) -> None:
+    """A server that runs for long keeps only the end of its story, and the end can be drawn."""
+    engine = Engine(load_model("tiny-random"), page_size=4, num_pages=16, trace=Trace(max_events=kept))
+    engine.generate([[1, 2, 3, 4, 5, 6]] * 3, SamplingParams(max_tokens=9, ignore_eos=True))
+    assert engine.trace.dropped > 0
+    assert page_map(engine.trace).text.startswith("engine, step ")
