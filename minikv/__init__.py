@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from minikv.config import ClusterConfig as ClusterConfig
+    from minikv.config import EngineConfig as EngineConfig
     from minikv.config import NodeConfig as NodeConfig
     from minikv.disagg.router import Cluster as Cluster
     from minikv.engine import Engine as Engine
@@ -22,8 +24,10 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Cluster": "minikv.disagg.router",
+    "ClusterConfig": "minikv.config",
     "Completion": "minikv.scheduling.request",
     "Engine": "minikv.engine",
+    "EngineConfig": "minikv.config",
     "KVGeometry": "minikv.models.geometry",
     "NodeConfig": "minikv.config",
     "Rejected": "minikv.errors",

@@ -52,26 +52,46 @@ class InvalidPrompt(Rejected):
     """A prompt that no server could read: empty, of the wrong type, or with ids outside the vocabulary."""
 
 
+class Busy(Rejected):
+    """A request that came while as many wait as may wait; the same request is welcome later."""
+
+    def __init__(self, message: str, *, limit: int, requested: int) -> None:
+        super().__init__(message, limit=limit, requested=requested, status=429)
+
+
 class OutOfPages(MinikvError):
     """More pages were asked for than are free. Nothing was lent."""
 
 
 class BrokenRule(MinikvError):
-    """A part (often a learner's own) broke a rule of the engine; the message names the rule."""
+    """A part (often a learner's own) broke a rule of the engine; the message names the rule.
 
-    def __init__(self, rule: str, detail: str) -> None:
+    Attributes:
+        rule, detail: what must hold, and what was found instead.
+        request: number of the one request that it concerns; None if it may concern others too.
+        step: number of the engine's step in which it was found; None outside of one.
+    """
+
+    def __init__(self, rule: str, detail: str, request: int | None = None) -> None:
         super().__init__(f"{rule}: {detail}")
         self.rule = rule
         self.detail = detail
+        self.request = request
+        self.step: int | None = None
+
+    def __str__(self) -> str:
+        where = "" if self.step is None else f" (step {self.step})"
+        return f"{self.rule}: {self.detail}{where}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restore, (type(self), self.rule, self.detail)
+        return _restore, (type(self), self.rule, self.detail, self.request, self.step)
 
 
-def _restore(kind: type[BrokenRule], rule: str, detail: str) -> BrokenRule:
+def _restore(kind: type[BrokenRule], rule: str, detail: str, request: int | None, step: int | None) -> BrokenRule:
     """Rebuild a pickled error, whatever its own constructor takes."""
     error = kind.__new__(kind)
-    BrokenRule.__init__(error, rule, detail)
+    BrokenRule.__init__(error, rule, detail, request)
+    error.step = step
     return error
 
 
@@ -105,6 +125,13 @@ class EngineFailed(MinikvError):
     """Something broke inside the engine; the affected requests carry this with the reason."""
 
 
-def as_minikv(error: BaseException) -> MinikvError:
-    """An error that a caller can be given: itself if it is one of ours, else wrapped with its name."""
+def as_minikv(error: BaseException, step: int | None = None) -> MinikvError:
+    """An error that a caller can be given: itself if it is one of ours, else wrapped with its name.
+
+    Args:
+        error: what was raised.
+        step: the engine's step in which it was; a broken rule remembers it.
+    """
+    if isinstance(error, BrokenRule) and error.step is None:
+        error.step = step
     return error if isinstance(error, MinikvError) else EngineFailed(f"{type(error).__name__}: {error}")

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from typing import Any
 
-from minikv.config import whole_number
+from minikv.config import ServerConfig, made_of, one_for_each, refuse_unknown
 from minikv.errors import BrokenRule, ConfigError, EngineFailed, MinikvError, Rejected, RequestAborted, as_minikv
+from minikv.health.invariants import check_server
+from minikv.health.stats import Stats, stats_of
 from minikv.models.adapter import BoundModel, Prompt
 from minikv.node import Node
+from minikv.parts import Parts
 from minikv.sampling import SamplingParams
 from minikv.scheduling.request import Completion, FinishReason, Request
+from minikv.streaming import Chunk, chunks, chunks_async
 from minikv.trace import Admit, Finish, Refuse, Trace
 
 
@@ -20,25 +24,53 @@ class Frontend(ABC):
     """The caller's side of an engine or a cluster. Several threads may use it; one step runs at a time.
 
     Args:
-        model: what answers.
-        trace: where events go.
+        model: what answers, from `load_model`.
+        config: the settings; None builds them from `options`.
+        kind: what class they are of.
+        trace: where events go; a new `Trace` if not given.
+        options: single fields of `kind` and of `Parts`.
         name: of this server, for events.
     """
 
-    def __init__(self, model: BoundModel, trace: Trace, name: str) -> None:
+    nodes: Sequence[Node]
+    between: Collection[Request] = ()  # on their way from one node to the next
+
+    def __init__(
+        self,
+        model: BoundModel,
+        config: ServerConfig | None,
+        kind: type[ServerConfig],
+        trace: Trace | None,
+        options: dict[str, Any],
+        name: str,
+    ) -> None:
         if not isinstance(model, BoundModel):
             raise ConfigError(f"the model must come from minikv.load_model, not be a {type(model).__name__}")
-        if not isinstance(trace, Trace):
+        if trace is not None and not isinstance(trace, Trace):
             raise ConfigError(f"trace must be a minikv.trace.Trace, not {type(trace).__name__}")
+        self.parts = made_of(Parts, options)
+        config = made_of(kind, options) if config is None else config
+        refuse_unknown(options, kind, Parts)
+        if not isinstance(config, kind):
+            raise ConfigError(f"config must be of type {kind.__name__}, not {type(config).__name__}")
+        self.config = config
         self.model = model
-        self.trace = trace
+        self.trace = trace if trace is not None else Trace()
         self.name = name
         self.requests: dict[int, Request] = {}  # submitted, answer not yet fetched
+        self.finished: dict[str, int] = {}  # final answers so far, by reason
         self._next_number = 0
         self._failure: EngineFailed | None = None
-        self._lock = threading.RLock()  # several threads may submit, step and abort
+        self.lock = threading.RLock()  # several threads may submit, step and abort
         self._stepping = False
         self._aborted: list[Request] = []  # during the step that runs now
+
+    def _open_door(self, context_length: int) -> None:
+        """Build the door, once the nodes are there."""
+        capacities = [node.capacity for node in self.nodes]
+        self.context_length = context_length
+        limits = (self.config.over_limit, self.config.max_waiting)
+        self.admission = self.parts.admission(context_length, capacities, *limits)
 
     def step(self) -> None:
         """Do one step of work for everybody who runs.
@@ -46,11 +78,12 @@ class Frontend(ABC):
         Raises:
             BrokenRule: if it is called from within a step.
         """
-        with self._lock:
+        with self.lock:
             if self._stepping:
                 raise BrokenRule("one step at a time", "a step was asked for from within a step")
             self._stepping = True
             self.trace.step += 1
+            before = self._progress()
             try:
                 self._step()
             finally:
@@ -58,26 +91,43 @@ class Frontend(ABC):
                 for request in self._aborted:
                     self._finish(request)
                 self._aborted.clear()
+            if self._progress() == before:
+                self._refuse_to_idle()
 
     @abstractmethod
     def _step(self) -> None:
         """The step itself."""
 
     @abstractmethod
-    def check(self) -> None:
-        """Verify the invariants; raises `BrokenRule` naming the first one that does not hold."""
-
-    @abstractmethod
-    def _door(self, request: Request) -> None:
-        """Raise `Rejected`, or return and let the request in."""
-
-    @abstractmethod
-    def _enqueue(self, request: Request) -> None:
-        """Take in a request that the door let through."""
-
-    @abstractmethod
     def _drop(self, request: Request) -> None:
         """Forget a request everywhere and take its pages back."""
+
+    def _progress(self) -> tuple[int, ...]:
+        """Numbers of which one at least changes in a step that has work to do."""
+        return (sum(self.finished.values()), *(node.num_steps for node in self.nodes))
+
+    def _refuse_to_idle(self) -> None:
+        """A step in which nothing happened will be followed by more of its kind: nobody is left to wait for them."""
+        stuck = [request for request in self.requests.values() if not request.answered]
+        if stuck:
+            self._fail(
+                stuck,
+                BrokenRule("a step with work to do does some", f"{len(stuck)} requests wait, and nobody was computed"),
+            )
+
+    def check(self) -> None:
+        """Verify the invariants of the design, after any step.
+
+        Raises:
+            BrokenRule: naming the first rule that does not hold.
+        """
+        with self.lock:
+            check_server(self)
+
+    def stats(self) -> Stats:
+        """Counts of pages, requests, steps and tokens, as they are now."""
+        with self.lock:
+            return stats_of(self)
 
     def generate(
         self,
@@ -94,8 +144,8 @@ class Frontend(ABC):
             tenant: whose they are; one name, or one for each.
 
         Returns:
-            One completion a prompt, in order. A prompt that cannot be served has its `error` there and does not
-            disturb the others.
+            One completion a prompt, in order; where `n` answers are asked for, `n` completions one after the other.
+            A prompt that cannot be served has its `error` there and does not disturb the others.
 
         Raises:
             ConfigError: if the arguments themselves do not fit together.
@@ -104,46 +154,105 @@ class Frontend(ABC):
             raise ConfigError("generate takes a list of prompts; for a single one write [prompt]")
         if prompts and isinstance(prompts[0], (int, dict)):
             raise ConfigError("generate takes a list of prompts; for a single one write [prompt]")
-        each = _one_for_each("params", SamplingParams() if params is None else params, SamplingParams, len(prompts))
-        tenants = _one_for_each("tenant", tenant, str, len(prompts))
+        each = one_for_each("params", SamplingParams() if params is None else params, SamplingParams, len(prompts))
+        tenants = one_for_each("tenant", tenant, str, len(prompts))
         numbers: list[int] = []
         try:
-            for one in zip(prompts, each, tenants, strict=True):
-                numbers.append(self.submit(*one))
-            while any(not self.requests[number].finished for number in numbers):
+            for prompt, wanted, whose in zip(prompts, each, tenants, strict=True):
+                numbers += [self._submit(prompt, one, whose, index) for index, one in enumerate(wanted.each())]
+            while any(not self.requests[number].answered for number in numbers):
                 self.step()
             return [self.result(number) for number in numbers]
         except BaseException:
             for number in numbers:  # nobody would fetch these answers
-                self._forget(number)
+                self.forget(number)
             raise
+
+    def stream(
+        self, prompt: Prompt, params: SamplingParams | None = None, tenant: str = "anonymous"
+    ) -> Iterator[Chunk]:
+        """Answer one prompt piece by piece, as tokens are computed; several streams may run at once.
+
+        Nothing happens before the first piece is asked for. Leaving the loop early aborts the request.
+
+        Yields:
+            Pieces of text that together are the answer's text, never cut inside a character; the last one
+            carries the completion.
+
+        Raises:
+            MinikvError: the error of an answer that has one, after the pieces that came before it.
+        """
+        return chunks(self, prompt, params, tenant)
+
+    def stream_async(
+        self, prompt: Prompt, params: SamplingParams | None = None, tenant: str = "anonymous"
+    ) -> AsyncIterator[Chunk]:
+        """As `stream`, for `async for`; steps run in a worker thread, so the event loop goes on."""
+        return chunks_async(self, prompt, params, tenant)
 
     def submit(self, prompt: Prompt, params: SamplingParams | None = None, tenant: str = "anonymous") -> int:
         """Hand in one prompt and return its number; `step` does the work, `result` has the answer.
 
         A prompt that is refused gets a number too: its answer is there at once.
         """
-        (params,) = _one_for_each("params", SamplingParams() if params is None else params, SamplingParams, 1)
-        (tenant,) = _one_for_each("tenant", tenant, str, 1)
-        with self._lock:
+        (params,) = one_for_each("params", SamplingParams() if params is None else params, SamplingParams, 1)
+        (tenant,) = one_for_each("tenant", tenant, str, 1)
+        if params.n != 1:
+            raise ConfigError(
+                f"a request has one answer; for n={params.n} use generate, or submit each of params.each()"
+            )
+        return self._submit(prompt, params, tenant, 0)
+
+    def _submit(self, prompt: Prompt, params: SamplingParams, tenant: str, index: int) -> int:
+        with self.lock:
             number, self._next_number = self._next_number, self._next_number + 1
             request = Request(number, (), params, tenant)
+            self.requests[number] = request
             try:
-                request = Request(number, self.model.encode(prompt), params, tenant)
+                request = self._read(number, prompt, params, tenant)
+                request.index = index
+                self.requests[number] = request
                 if self._failure:
                     raise self._failure
-                self._door(request)
+                self._let_in(request)
             except Rejected as refusal:
                 self._refuse(request, refusal)
-            except EngineFailed as failure:
-                self._finish(request, "error", failure)
-            else:
-                self.trace.add(
-                    Admit(self.trace.step, self.name, number, tenant, request.prompt_tokens, params.max_tokens)
-                )
-                self._enqueue(request)
-            self.requests[number] = request
+            except Exception as error:
+                self._finish(request, "error", as_minikv(error, self.trace.step))
             return number
+
+    def _read(self, number: int, prompt: Prompt, params: SamplingParams, tenant: str) -> Request:
+        decode = self.model.decode if self.model.tokenizer else None
+        ids = self.model.encode(prompt)
+        return Request(number, ids, params, tenant, eos_ids=self.model.eos_ids, decode=decode)
+
+    def _let_in(self, request: Request) -> None:
+        """Ask the door, and take the request in."""
+        ids = request.prompt_ids
+        request.max_tokens = self._door(request)
+        if request.prompt_ids is not ids or request.prompt_tokens != len(ids):
+            raise BrokenRule("a prompt is immutable", f"the door changed that of request {request.number}")
+        entry = Admit(
+            self.trace.step, self.name, request.number, request.tenant, request.prompt_tokens, request.max_tokens
+        )
+        self.trace.add(entry)
+        self._enqueue(request)
+
+    def _door(self, request: Request) -> int:
+        """How many tokens a request may generate; raises `Rejected` if it is not let in."""
+        granted = self.admission.check(request, len(self.nodes[0].scheduler.waiting))
+        wanted, most = request.params.max_tokens, self.context_length
+        if isinstance(granted, bool) or not isinstance(granted, int) or not 1 <= granted <= wanted:
+            raise BrokenRule(f"the door grants 1 to {wanted} tokens, or raises Rejected", f"{granted!r:.60} came")
+        if request.prompt_tokens + granted > most:
+            raise BrokenRule(
+                f"the door keeps the context of {most}", f"{request.prompt_tokens} + {granted} tokens came"
+            )
+        return granted
+
+    def _enqueue(self, request: Request) -> None:
+        """Take in a request that the door let through."""
+        self.nodes[0].scheduler.add(request)
 
     def result(self, number: int) -> Completion:
         """Fetch the final answer of a request, once.
@@ -152,7 +261,7 @@ class Frontend(ABC):
             KeyError: if there is no such request or its answer was fetched.
             ConfigError: if it is not finished yet.
         """
-        with self._lock:
+        with self.lock:
             request = self.requests[number]
             if request.finish_reason is None or not request.answered:
                 raise ConfigError(f"request {number} is not finished; call step() until it is")
@@ -161,9 +270,12 @@ class Frontend(ABC):
                 tenant=request.tenant,
                 prompt_tokens=request.prompt_tokens,
                 token_ids=tuple(request.output_ids),
-                text=self.model.decode(request.output_ids),
+                text=request.read_text(),
                 finish_reason=request.finish_reason,
                 error=request.error,
+                max_tokens=request.max_tokens,
+                logprobs=tuple(request.logprobs),
+                index=request.index,
             )
             del self.requests[number]
             return completion
@@ -176,7 +288,7 @@ class Frontend(ABC):
         Raises:
             KeyError: if there is no such request or its answer was fetched.
         """
-        with self._lock:
+        with self.lock:
             request = self.requests[number]
             if request.finished:
                 return
@@ -186,25 +298,20 @@ class Frontend(ABC):
             else:
                 self._finish(request)
 
-    def _forget(self, number: int) -> None:
-        if number in self.requests:
-            self.abort(number)
-            del self.requests[number]
+    def forget(self, number: int) -> None:
+        """Abort a request whose answer nobody will fetch. Nothing happens if there is no such request."""
+        with self.lock:
+            if number in self.requests:
+                self.abort(number)
+                del self.requests[number]
 
     def _refuse(self, request: Request, refusal: Rejected) -> None:
         request.finish("rejected", refusal)
         request.answered = True
-        self.trace.add(
-            Refuse(
-                self.trace.step,
-                self.name,
-                request.number,
-                request.tenant,
-                request.prompt_tokens,
-                refusal.status,
-                str(refusal),
-            )
-        )
+        self.finished["rejected"] = self.finished.get("rejected", 0) + 1
+        number, prompt_tokens = request.number, request.prompt_tokens
+        whose, why = request.tenant, (refusal.status, str(refusal))
+        self.trace.add(Refuse(self.trace.step, self.name, number, whose, prompt_tokens, *why))
 
     def _finish(self, request: Request, reason: FinishReason | None = None, error: MinikvError | None = None) -> None:
         """Give the final answer (unless the last token has), and take back everything that the request holds."""
@@ -217,104 +324,44 @@ class Frontend(ABC):
         if request.answered:
             return
         request.answered = True
+        why = str(request.finish_reason)
+        self.finished[why] = self.finished.get(why, 0) + 1
         status = 200 if request.error is None else request.error.status
-        self.trace.add(
-            Finish(
-                self.trace.step,
-                self.name,
-                request.number,
-                str(request.finish_reason),
-                status,
-                len(request.output_ids),
-            )
-        )
+        self.trace.add(Finish(self.trace.step, self.name, request.number, why, status, len(request.output_ids)))
 
     def _run(self, node: Node) -> list[Request]:
-        """One step of a node; finished requests get their answer. Returns those that go on."""
+        """One step of a node; finished requests get their answer. Returns those that got a token and go on."""
         try:
             stepped = node.step()
         except BaseException as error:  # an interrupt leaves half a step behind, as any error does
-            self._fail(node.in_step or [*node.scheduler.running, *list(node.scheduler.waiting.values())[:1]], error)
+            self._fail(node.at_risk, error)
             if not isinstance(error, Exception):
                 raise
             return []
-        for request in stepped:
+        for request in node.in_step:
             if request.finished:
                 self._finish(request)
         return [request for request in stepped if not request.finished]
 
     def _fail(self, requests: Sequence[Request], error: BaseException) -> None:
         """A step broke: its requests say so to their callers. If the pools are whole, the others go on."""
-        failure = as_minikv(error)
-        for request in requests:
+        failure = as_minikv(error, self.trace.step)
+        one = failure.request if isinstance(failure, BrokenRule) else None
+        numbers = {getattr(request, "number", None) for request in requests} if one is None else {one}
+        unanswered = [request for request in self.requests.values() if not request.answered]
+        for request in [each for each in unanswered if each.number in numbers] or unanswered:
             self._finish(request, "error", failure)
         try:
-            self.check()
+            for node in self.nodes:
+                node.pool.check()
         except Exception as broken:
             self._stop(broken)
 
     def _stop(self, broken: Exception) -> None:
         """The pools cannot be trusted any more: everybody, now and later, is told so."""
-        self._failure = self._failure or EngineFailed(f"the engine stopped: {type(broken).__name__}: {broken}")
+        why = as_minikv(broken, self.trace.step)
+        self._failure = self._failure or EngineFailed(f"the engine stopped: {type(broken).__name__}: {why}")
         for request in self.requests.values():
             if not request.finished:
                 request.finish("error", self._failure)
             request.answered = True
-
-
-Kind = TypeVar("Kind")
-
-
-def _one_for_each(name: str, given: object, kind: type[Kind], count: int) -> list[Kind]:
-    """One value of a kind for each of `count` prompts, from one value or a sequence of them."""
-    if isinstance(given, kind):
-        return [given] * count
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        raise ConfigError(f"{name} must be of type {kind.__name__}, or one for each prompt, not {given!r}")
-    if len(given) != count:
-        raise ConfigError(f"{count} prompts and {len(given)} values of {name} do not match")
-    for one in given:
-        if not isinstance(one, kind):
-            raise ConfigError(f"{name} must be of type {kind.__name__}, not {one!r}")
-    return list(given)
-
-
-def check_parts(*, ledger: object, allocator: object, attention: object) -> None:
-    """Raise `ConfigError` for parts that could only fail later."""
-    if not isinstance(ledger, bool):
-        raise ConfigError(f"ledger must be True or False, not {ledger!r}")
-    for name, part in (("allocator", allocator), ("attention", attention)):
-        if not callable(part):
-            raise ConfigError(f"{name} must be something that can be called, not {part!r}")
-
-
-def choose_context(
-    model: BoundModel, context_length: int | None, pool_tokens: int, *, node: str, allow_above_pool: bool
-) -> int:
-    """The context that a server offers.
-
-    Args:
-        context_length: what the configuration says; None takes the most that model and pool allow.
-        pool_tokens: tokens that the smallest pool holds.
-
-    Raises:
-        ConfigError: if it is more than the model was built for, or more than the smallest pool holds and this
-            was not allowed.
-    """
-    if context_length is None:
-        if pool_tokens < 2:
-            raise ConfigError(f"the pool of the {node} node holds {pool_tokens} token; a prompt and an answer take two")
-        return min(model.max_positions or pool_tokens, pool_tokens)
-    whole_number("context_length", context_length, least=2)
-    if model.max_positions is not None and context_length > model.max_positions:
-        raise ConfigError(
-            f"context_length={context_length} is more than the {model.max_positions} positions that {model.name} "
-            "was built for"
-        )
-    if context_length > pool_tokens and not allow_above_pool:
-        raise ConfigError(
-            f"context_length={context_length} is more than the {pool_tokens} tokens that the pool of the {node} "
-            f"node holds. Use context_length={pool_tokens}, more pages, or allow_context_above_pool=True: then "
-            "requests are refused by what the pools hold"
-        )
-    return context_length

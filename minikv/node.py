@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Mapping
+from itertools import islice
 
 import torch
 
-from minikv.attention import torch_backend
-from minikv.attention.metadata import AttentionBackend, AttentionMetadata
+from minikv.attention.metadata import AttentionMetadata
 from minikv.config import NodeConfig
-from minikv.errors import as_minikv
-from minikv.memory import FreeList, Ledger, PageAllocator, PagePool
+from minikv.errors import BrokenRule, as_minikv
+from minikv.memory import Ledger, PagePool, check_pages
 from minikv.models.adapter import BoundModel
-from minikv.sampling import next_token
+from minikv.parts import Parts
+from minikv.sampling import log_probabilities
 from minikv.scheduling.admission import NodeCapacity
 from minikv.scheduling.request import Request
-from minikv.scheduling.scheduler import Scheduled, Scheduler
+from minikv.scheduling.scheduler import Scheduled, check_plan
 from minikv.trace import Trace
 
 
@@ -27,14 +29,13 @@ class Node:
         model: the bound model; several nodes may share it.
         config: the size of the pool and of a step.
         page_size: token slots per page.
-        generates_all: False if the node generates only the first token of each request.
         ledger: builds the shadow record; None keeps none.
         trace: where events go.
-        allocator: builds the part that chooses pages, from their number.
-        attention: reads the pages.
+        parts: what it is put together from.
 
     Attributes:
         in_step: the requests of the step that runs now or ran last.
+        num_steps, num_tokens: steps that computed something, and tokens computed in them.
     """
 
     def __init__(
@@ -44,59 +45,97 @@ class Node:
         config: NodeConfig,
         page_size: int,
         *,
-        generates_all: bool = True,
         ledger: Callable[[int, int], Ledger] | None = Ledger,
         trace: Trace,
-        allocator: Callable[[int], PageAllocator] = FreeList,
-        attention: AttentionBackend = torch_backend.attend,
+        parts: Parts,
     ) -> None:
         self.name = name
         self.model = model
-        self.attention = attention
+        self.config = config
+        self.attention = parts.attention
+        self.sampler = parts.sampler
         self.trace = trace
-        self.pool = PagePool(
+        self.pool = parts.pool(
             model.geometry,
             config.num_pages,
             page_size,
             dtype=model.dtype,
             device=model.device,
             node=name,
-            allocator=allocator,
+            allocator=parts.allocator,
             ledger=ledger,
             trace=trace,
         )
-        self.scheduler = Scheduler(self.pool, config, generates_all=generates_all)
+        self.scheduler = parts.scheduler(self.pool, config)
         self.in_step: list[Request] = []
+        self.num_steps = self.num_tokens = 0
 
     @property
     def capacity(self) -> NodeCapacity:
         """What the door must know about this node."""
         return NodeCapacity(self.name, self.pool.num_slots)
 
+    @property
+    def at_risk(self) -> list[Request]:
+        """Whom an error in the step concerns: its requests, or those for whom one was being planned."""
+        queue = self.scheduler.waiting
+        first = islice(queue.values() if isinstance(queue, Mapping) else queue, 1)
+        return self.in_step or [*self.scheduler.running, *first]
+
     def step(self) -> list[Request]:
         """Plan and compute one step; returns the requests that got a token. Does nothing if nobody can run."""
         self.in_step = []
-        plan = self.scheduler.schedule()
-        self.in_step = [item.request for item in plan]
-        if plan:
-            self._compute(plan)
-        return self.in_step
+        plan = check_plan(self.scheduler.schedule(), self.scheduler, self.pool, self.config)
+        self.in_step = [share.request for share in plan]
+        if type(self.pool) is not PagePool:
+            check_pages(self.pool)
+        if not plan:
+            return []
+        ends = [self._is_last(share) for share in plan]
+        logits = self._compute(plan, ends)
+        self.num_steps += 1
+        self.num_tokens += sum(share.num_tokens for share in plan)
+        stepped = [share.request for share, end in zip(plan, ends, strict=True) if end]
+        for request, row in zip(stepped, logits, strict=False):
+            self._append(request, row)
+        return stepped
 
-    def _compute(self, plan: list[Scheduled]) -> None:
-        tables = [self.pool.tables[item.request.number] for item in plan]
+    def _is_last(self, share: Scheduled) -> bool:
+        """Whether a share computes the last known token, so that its logits tell the next one."""
+        return self.pool.tables[share.request.number].written + share.num_tokens == share.request.num_tokens
+
+    def _compute(self, plan: list[Scheduled], ends: list[bool]) -> torch.Tensor:
+        """Run the model; returns a row of logits for each share that yields a token (one row if none does)."""
+        tables = [self.pool.tables[share.request.number] for share in plan]
         ids: list[int] = []
-        for item, table in zip(plan, tables, strict=True):
-            ids += item.request.tokens(table.written, table.written + item.num_tokens)
-        step = AttentionMetadata(self.pool, tables, [item.num_tokens for item in plan], self.attention)
-        input_ids = torch.tensor(ids, device=self.model.device)
-        logits = self.model.forward(input_ids, step.position_ids, step.last_tokens, step)
-        for item, row in zip(plan, logits, strict=True):
-            request = item.request
-            try:
-                request.append(next_token(row, request.params, request.generator), self.model.eos_ids)
-            except Exception as error:  # of this request alone
-                request.finish("error", as_minikv(error))
+        for share, table in zip(plan, tables, strict=True):
+            ids += share.request.tokens(table.written, table.written + share.num_tokens)
+        step = AttentionMetadata(self.pool, tables, [share.num_tokens for share in plan], self.attention)
+        rows = [view.start + view.length - 1 for view, end in zip(step.sequences, ends, strict=True) if end]
+        device = self.model.device
+        input_ids, last = torch.tensor(ids, device=device), torch.tensor(rows or [0], device=device)
+        return self.model.forward(input_ids, step.position_ids, last, step)
+
+    def _append(self, request: Request, logits: torch.Tensor) -> None:
+        """Choose a request's next token; what goes wrong here is its error alone."""
+        try:
+            token = self._as_token(self.sampler(logits, request), len(logits))
+            if request.params.logprobs is not None and not request.finished:
+                request.logprobs.append(log_probabilities(logits, token, request.params.logprobs))
+            request.append(token)
+        except Exception as error:
+            request.finish("error", as_minikv(error, self.trace.step))
+
+    def _as_token(self, chosen: object, vocabulary: int) -> int:
+        if isinstance(chosen, bool) or not hasattr(chosen, "__index__"):
+            raise BrokenRule("a sampler returns one token id", f"{chosen!r:.60} came")
+        token = operator.index(chosen)
+        if not 0 <= token < vocabulary:
+            raise BrokenRule("a sampler returns a token of the vocabulary", f"{token} is not in 0 to {vocabulary - 1}")
+        return token
 
     def release(self, request: Request) -> None:
         """Forget a request and take its pages back, if it has any here. Safe to call more than once."""
         self.scheduler.remove(request)
+        if table := self.pool.tables.get(request.number):
+            self.pool.free(table)

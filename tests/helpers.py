@@ -1,103 +1,33 @@
-"""Small random models of many families, their answers according to `transformers`, and a way to drive a server."""
+"""Answers of models according to `transformers`, and a way to drive a server."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, GenerationConfig
-from transformers.models.deepseek_v3 import DeepseekV3Config
-from transformers.models.gemma2 import Gemma2Config
-from transformers.models.gpt2 import GPT2Config
-from transformers.models.gpt_oss import GptOssConfig
-from transformers.models.llama import LlamaConfig
-from transformers.models.mistral import MistralConfig
-from transformers.models.qwen3 import Qwen3Config
+from families import CORE as CORE
+from families import FAMILIES as FAMILIES
+from families import SIZES as SIZES
+from families import VOCABULARY as VOCABULARY
+from families import WINDOW as WINDOW
+from families import built as built
+from families import deepseek as deepseek
+from families import gemma2 as gemma2
+from families import gpt2 as gpt2
+from families import gpt_oss as gpt_oss
+from families import llama as llama
+from families import mistral as mistral
+from families import qwen3 as qwen3
+from transformers import GenerationConfig
 
-from minikv import Cluster, Completion, Engine, NodeConfig, SamplingParams, load_model
+from minikv import Cluster, Completion, Engine, NodeConfig, SamplingParams
 from minikv.models.adapter import BoundModel
 
-VOCABULARY = 96
-WINDOW = 6
 NEVER = 1_000_000  # an end-of-sequence token that no model can say
 
 Server = Engine | Cluster
-
-SIZES: dict[str, Any] = dict(
-    vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-    num_key_value_heads=2, head_dim=8, max_position_embeddings=256, bos_token_id=None, eos_token_id=None,
-    tie_word_embeddings=False, initializer_range=0.4,
-)  # fmt: skip
-
-
-def built(config: Any, *, attention: str = "eager", seed: int = 0) -> BoundModel:
-    """A model of random weights, large enough that answers depend on what is read."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        hf = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=attention)
-    return load_model(hf)
-
-
-def llama(**changes: Any) -> BoundModel:
-    return built(LlamaConfig(**SIZES | changes))
-
-
-def qwen3(**changes: Any) -> BoundModel:
-    return built(Qwen3Config(**SIZES | changes))
-
-
-def gpt2(**changes: Any) -> BoundModel:
-    sizes: dict[str, Any] = dict(
-        vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, n_positions=256, bos_token_id=None,
-        eos_token_id=None, initializer_range=0.4,
-    )  # fmt: skip
-    return built(GPT2Config(**sizes | changes))
-
-
-def mistral() -> BoundModel:
-    """Every layer sees `WINDOW` positions only."""
-    return built(MistralConfig(**SIZES, sliding_window=WINDOW))
-
-
-def gemma2() -> BoundModel:
-    """Soft-capped scores, and every second layer with a window. Large queries and keys make the cap matter."""
-    model = built(Gemma2Config(**SIZES, sliding_window=WINDOW, attn_logit_softcapping=20.0))
-    for name, weight in model.hf.named_parameters():
-        if "q_proj" in name or "k_proj" in name:
-            weight.data.mul_(60**0.5)
-    return model
-
-
-def gpt_oss() -> BoundModel:
-    """Attention sinks, windows, and a mixture of experts."""
-    config = GptOssConfig(
-        **SIZES, sliding_window=WINDOW, num_local_experts=2, num_experts_per_tok=1, pad_token_id=None,
-        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
-    )  # fmt: skip
-    model = built(config)
-    for name, weight in model.hf.named_parameters():
-        if "sinks" in name:
-            weight.data.copy_(torch.linspace(0.0, 5.0, len(weight)))  # each head its own
-    return model
-
-
-def deepseek() -> BoundModel:
-    """Keys of 12 numbers and values of 8, both expanded from a latent vector."""
-    config = DeepseekV3Config(
-        **{key: value for key, value in SIZES.items() if key != "head_dim"} | {"num_key_value_heads": 4},
-        moe_intermediate_size=16, n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1,
-        first_k_dense_replace=1, kv_lora_rank=16, q_lora_rank=16, qk_rope_head_dim=4, qk_nope_head_dim=8,
-        v_head_dim=8,
-    )  # fmt: skip
-    return built(config)
-
-
-FAMILIES: dict[str, Callable[[], BoundModel]] = {
-    "llama": llama, "qwen3": qwen3, "gpt2": gpt2, "mistral": mistral, "gemma2": gemma2, "gpt_oss": gpt_oss,
-    "deepseek": deepseek,
-}  # fmt: skip
 
 
 def prompt_of(length: int, seed: int = 0, vocabulary: int = VOCABULARY) -> list[int]:
@@ -161,4 +91,4 @@ def assert_quiet(server: Server) -> None:
     for pool in pools(server):
         assert pool.num_free == pool.num_pages and not pool.tables
     for node in [server.node] if isinstance(server, Engine) else [server.prefill, server.decode]:
-        assert not node.scheduler.waiting and not node.scheduler.running and not node.scheduler._promised
+        assert not node.scheduler.waiting and not node.scheduler.running

@@ -24,8 +24,8 @@ FLOOR = {
     "errors": 0, "config": 0, "trace": 0,
     "models": 1, "memory": 1,
     "attention": 2,
-    "sampling": 3, "scheduling": 3,
-    "node": 4, "frontend": 4, "engine": 4,
+    "text": 3, "sampling": 3, "scheduling": 3,
+    "parts": 4, "node": 4, "health": 4, "streaming": 4, "frontend": 4, "engine": 4,
     "disagg": 5,
     "incident": 6, "audit": 6, "server": 6, "course": 6, "cli": 7, "__main__": 8, "__init__": 8,
 }  # fmt: skip
@@ -145,7 +145,7 @@ def test_file_is_short(path: Path) -> None:
 
 def test_engine_can_be_read_in_a_sitting() -> None:
     """`pytest -s` shows how many lines of code it has."""
-    proper = ENGINE - {"errors", "config", "trace"}  # the rooms that DESIGN.md counts
+    proper = ENGINE - {"errors", "config", "trace", "health"}  # the rooms that DESIGN.md counts
     counted = [path for path in FILES if room(path) in proper and name_of(path) not in NOT_COUNTED]
     total = sum(map(code_lines, counted))
     print(f"engine: {total} lines of code in {len(counted)} files")

@@ -87,12 +87,6 @@ class AttentionMetadata:
         self.slot_mapping = torch.from_numpy(np.concatenate(writes)).to(device)
         self.position_ids = torch.from_numpy(np.concatenate(positions)).to(device)
 
-    @property
-    def last_tokens(self) -> torch.Tensor:
-        """Row of each request's last token in the batch, int64 [requests]."""
-        rows = [view.start + view.length - 1 for view in self.sequences]
-        return torch.tensor(rows, device=self.slot_mapping.device)
-
     def attend(
         self,
         layer: int,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -39,6 +40,16 @@ def pack(pool: PagePool, table: PageTable, first_token: int) -> Handoff:
     keys, values, records = pool.export_pages(table)
     digest = digest_of(table.owner, table.written, first_token, keys, values)
     return Handoff(table.owner, table.written, first_token, tuple(keys), tuple(values), records, digest)
+
+
+class HandoffContract(Protocol):
+    """Both sides of a handoff. The right one is `Contract`."""
+
+    def pack(self, pool: PagePool, table: PageTable, first_token: int) -> Handoff:
+        """Copy a request's written pages out of the sender's pool."""
+
+    def verify(self, handoff: Handoff, pool: PagePool, *, request: int, expected_tokens: int) -> None:
+        """Raise `HandoffRefused`, or return None: then all that the receiver expects is there, and authentic."""
 
 
 def digest_of(
@@ -87,3 +98,10 @@ def verify(handoff: Handoff, pool: PagePool, *, request: int, expected_tokens: i
     seen = digest_of(handoff.request, handoff.num_tokens, handoff.first_token, handoff.keys, handoff.values)
     if seen != handoff.digest:
         raise HandoffRefused(f"request {request}: the contents do not match their digest")
+
+
+class Contract:
+    """The right contract: complete and authentic, or nothing."""
+
+    pack = staticmethod(pack)
+    verify = staticmethod(verify)

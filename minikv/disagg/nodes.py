@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from minikv.disagg.handoff import Handoff, pack, verify
-from minikv.errors import HandoffRefused
+from minikv.disagg.handoff import Contract, Handoff, HandoffContract
+from minikv.errors import BrokenRule, HandoffRefused
+from minikv.memory import pages_needed
 from minikv.node import Node
 from minikv.scheduling.request import Request
 from minikv.scheduling.scheduler import never_fits
@@ -15,16 +16,21 @@ from minikv.trace import HandoffDone
 class PrefillNode(Node):
     """Computes prompts and their first token, and keeps the pages until they are handed over."""
 
+    contract: HandoffContract = Contract()
+
     def step(self) -> list[Request]:
         """As `Node.step`; requests that got their first token leave the scheduler and keep their pages."""
         stepped = super().step()
         for request in stepped:
-            self.scheduler.pause(request)
+            self.scheduler.remove(request)
         return stepped
 
     def export(self, request: Request) -> Handoff:
         """Copy out what was written for a request whose prompt is done."""
-        return pack(self.pool, self.pool.tables[request.number], request.output_ids[0])
+        handoff = self.contract.pack(self.pool, self.pool.tables[request.number], request.output_ids[0])
+        if not isinstance(handoff, Handoff):
+            raise BrokenRule("what is packed is a Handoff", f"{type(handoff).__name__} came", request.number)
+        return handoff
 
 
 class DecodeNode(Node):
@@ -34,21 +40,26 @@ class DecodeNode(Node):
         expecting: numbers of requests that have pages here and whose handoff has not come yet.
     """
 
+    contract: HandoffContract = Contract()
+
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.expecting: set[int] = set()
 
     def reserve(self, request: Request) -> bool:
-        """Lend pages for a handoff that is to come; False if there is no room now.
+        """Lend pages for a handoff that is to come; False if there is no room now, or somebody waits here for room.
 
         Raises:
             BrokenRule: if there will never be room.
         """
-        if not self.scheduler.reserve(request):
+        scheduler, size = self.scheduler, self.pool.page_size
+        if scheduler.waiting or len(scheduler.running) + len(self.expecting) >= self.config.max_batch_size:
+            return False
+        if pages_needed(request.prompt_tokens + 1, size) > self.pool.num_free:  # with the first token's own slot
             if not self.pool.tables:
                 raise never_fits(request)
             return False
-        self.scheduler.pause(request)
+        self.pool.lend(request.number, pages_needed(request.prompt_tokens, size))
         self.expecting.add(request.number)
         return True
 
@@ -65,7 +76,7 @@ class DecodeNode(Node):
         table = self.pool.tables[request.number]
         written = self.readable(request, handoff)
         self.pool.import_pages(table, handoff.keys, handoff.values, handoff.records, written)
-        self.scheduler.running.append(request)
+        self.scheduler.add(request)
         received = min(handoff.num_tokens, handoff.keys[0].shape[0] * self.pool.page_size)
         self.trace.add(
             HandoffDone(
@@ -81,7 +92,11 @@ class DecodeNode(Node):
 
     def verify(self, request: Request, handoff: Handoff) -> None:
         """Raise `HandoffRefused` unless the handoff is all that the door's record of the request promises."""
-        verify(handoff, self.pool, request=request.number, expected_tokens=request.prompt_tokens)
+        said: object = self.contract.verify(  # type: ignore[func-returns-value]
+            handoff, self.pool, request=request.number, expected_tokens=request.prompt_tokens
+        )
+        if said is not None:
+            raise BrokenRule("a handoff is refused by raising HandoffRefused", f"{said!r:.60} came", request.number)
 
     def readable(self, request: Request, handoff: Handoff) -> int:
         """Positions that may be read after the handoff: those that were written, no more."""

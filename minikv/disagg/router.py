@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
-from minikv.attention import torch_backend
-from minikv.attention.metadata import AttentionBackend
-from minikv.config import NodeConfig, whole_number
+from minikv.config import ClusterConfig
+from minikv.disagg.handoff import Contract, HandoffContract
 from minikv.disagg.nodes import DecodeNode, PrefillNode
 from minikv.errors import ConfigError, HandoffRefused
-from minikv.frontend import Frontend, check_parts, choose_context
-from minikv.memory import FreeList, Ledger, PageAllocator
+from minikv.frontend import Frontend
+from minikv.memory import Ledger
 from minikv.models.adapter import BoundModel
-from minikv.scheduling.admission import Admission
 from minikv.scheduling.request import Request
 from minikv.trace import Trace
 
@@ -21,14 +20,15 @@ from minikv.trace import Trace
 class Cluster(Frontend):
     """Serves a model from two nodes in one process, each with a pool of its own size.
 
+    `Cluster(model, prefill=NodeConfig(num_pages=28), decode=NodeConfig(num_pages=64), page_size=16)`.
+
     Args:
         model: from `load_model`; both nodes use it.
-        prefill, decode: sizes of the two nodes.
-        page_size: token slots per page, on both.
-        context_length: most tokens of one request; by default as many as the model and the smaller pool allow.
-        allow_context_above_pool: accept a context that the smaller pool cannot hold; requests are then refused
-            by what the pools hold.
-        ledger, trace, allocator, attention: as for `Engine`; each node builds its own ledger and allocator.
+        config: a `ClusterConfig`; if not given, it is built from `options`.
+        trace: where events go; a new `Trace` if not given.
+        handoff: builds both sides of a handoff; see `HandoffContract`.
+        options: fields of `ClusterConfig` (prefill, decode, page_size, context_length, over_limit, max_waiting,
+            allow_context_above_pool, ledger), and parts as for `Engine`; each node builds its own of most.
 
     Raises:
         ConfigError: for settings that cannot work, before anything is allocated.
@@ -40,69 +40,46 @@ class Cluster(Frontend):
     def __init__(
         self,
         model: BoundModel,
+        config: ClusterConfig | None = None,
         *,
-        prefill: NodeConfig,
-        decode: NodeConfig,
-        page_size: int = 16,
-        context_length: int | None = None,
-        allow_context_above_pool: bool = False,
-        ledger: bool = True,
         trace: Trace | None = None,
-        allocator: Callable[[int], PageAllocator] = FreeList,
-        attention: AttentionBackend = torch_backend.attend,
+        handoff: Callable[[], HandoffContract] = Contract,
+        **options: Any,
     ) -> None:
-        super().__init__(model, trace if trace is not None else Trace(), name="router")
-        whole_number("page_size", page_size, least=1)
-        check_parts(ledger=ledger, allocator=allocator, attention=attention)
-        for role, config in (("prefill", prefill), ("decode", decode)):
-            if not isinstance(config, NodeConfig):
-                raise ConfigError(f"{role} must be a NodeConfig, not {type(config).__name__}")
-        smallest = min(("prefill", prefill), ("decode", decode), key=lambda pair: pair[1].num_pages)
-        self.context_length = choose_context(
-            model,
-            context_length,
-            smallest[1].num_pages * page_size,
-            node=smallest[0],
-            allow_above_pool=allow_context_above_pool,
-        )
-        shadow = self._ledger_type() if ledger else None
-        self.prefill = self.prefill_type(
-            "prefill",
-            model,
-            prefill,
-            page_size,
-            generates_all=False,
-            ledger=shadow,
-            trace=self.trace,
-            allocator=allocator,
-            attention=attention,
-        )
-        self.decode = self.decode_type(
-            "decode",
-            model,
-            decode,
-            page_size,
-            ledger=shadow,
-            trace=self.trace,
-            allocator=allocator,
-            attention=attention,
-        )
-        self.admission = Admission(self.context_length, [self.prefill.capacity, self.decode.capacity])
-        self._ready: deque[Request] = deque()  # prompt done, handoff not yet taken
+        super().__init__(model, config, ClusterConfig, trace, options, name="router")
+        if not callable(handoff):
+            raise ConfigError(f"handoff must be something that can be called, not {handoff!r}")
+        settings: Any = self.config
+        sizes = {"prefill": settings.prefill, "decode": settings.decode}
+        smallest = min(sizes, key=lambda role: sizes[role].num_pages)
+        pool_tokens = sizes[smallest].num_pages * settings.page_size
+        context_length = settings.context(model.max_positions, pool_tokens, model=model.name, node=smallest)
+        common: dict[str, Any] = {
+            "page_size": settings.page_size,
+            "ledger": self._ledger_type() if settings.ledger else None,
+            "trace": self.trace,
+            "parts": self.parts,
+        }
+        self.prefill = self.prefill_type("prefill", model, settings.prefill, **common)
+        self.decode = self.decode_type("decode", model, settings.decode, **common)
+        self.prefill.contract = self.decode.contract = handoff()
+        self.nodes = (self.prefill, self.decode)
+        self.between: deque[Request] = deque()  # prompt done, handoff not yet taken
+        self._open_door(context_length)
 
     def _ledger_type(self) -> Callable[[int, int], Ledger]:
         return Ledger
 
     def _step(self) -> None:
         """One step of the prefill node, the handoffs that find room, one step of the decode node."""
-        self._ready.extend(self._run(self.prefill))
+        self.between.extend(self._run(self.prefill))
         self._hand_over_all()
         self._run(self.decode)
 
     def _hand_over_all(self) -> None:
         """Move requests to the decode node, oldest first, until one finds no room."""
-        while self._ready:
-            request = self._ready.popleft()
+        while self.between:
+            request = self.between.popleft()
             try:
                 moved = self._hand_over(request)
             except BaseException as error:
@@ -111,7 +88,7 @@ class Cluster(Frontend):
                     raise
                 continue
             if not moved:
-                self._ready.appendleft(request)
+                self.between.appendleft(request)
                 return
 
     def _hand_over(self, request: Request) -> bool:
@@ -128,23 +105,8 @@ class Cluster(Frontend):
             self.prefill.release(request)
         return True
 
-    def check(self) -> None:
-        """Verify both pools.
-
-        Raises:
-            BrokenRule: naming the first rule that does not hold.
-        """
-        self.prefill.pool.check()
-        self.decode.pool.check()
-
-    def _door(self, request: Request) -> None:
-        self.admission.check(request)
-
-    def _enqueue(self, request: Request) -> None:
-        self.prefill.scheduler.add(request)
-
     def _drop(self, request: Request) -> None:
-        if request in self._ready:
-            self._ready.remove(request)
+        if request in self.between:
+            self.between.remove(request)
         self.prefill.release(request)
         self.decode.release(request)

@@ -7,7 +7,7 @@ Sources: sgl-project/sglang issue #30233 and the published wheels 0.5.11 and 0.5
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -154,13 +154,13 @@ class HistoricalCluster(Cluster):
     def _ledger_type(self) -> Callable[[int, int], Ledger]:
         return Witness if "g" in self.defects else Ledger
 
-    def _door(self, request: Request) -> None:
+    def _door(self, request: Request) -> int:
         """d: the decode node looks at its own pool only; the prefill node does the same, later."""
         if "d" not in self.defects:
-            super()._door(request)
-            return
-        Admission(self.context_length, [self.decode.capacity]).check(request)
+            return super()._door(request)
+        granted = Admission(self.context_length, [self.decode.capacity]).check(request)
         self._historical_check(request, self.decode.pool.num_slots)
+        return granted
 
     def _historical_check(self, request: Request, pool_tokens: int) -> None:
         limit = historical_limit(self.context_length, pool_tokens)
@@ -210,7 +210,7 @@ class HistoricalCluster(Cluster):
             self._finish(own, "error", refusal)
             return True
         self.prefill.release(request)
-        own.append(handoff.first_token, self.model.eos_ids)
+        own.append(handoff.first_token)
         if own.finished:
             self._finish(own)
         return True
@@ -222,10 +222,6 @@ class HistoricalCluster(Cluster):
             reason, error = "rejected", leg.to_finish
             request.output_ids.clear()
         super()._finish(request, reason, error)
-
-    def _fail(self, requests: Sequence[Request], error: BaseException) -> None:
-        """A leg that fails fails its request."""
-        super()._fail([self.requests[request.number] for request in requests], error)
 
     def _drop(self, request: Request) -> None:
         leg = self._legs.pop(request.number, None)

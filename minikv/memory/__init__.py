@@ -3,6 +3,15 @@
 from minikv.memory.allocator import FreeList, PageAllocator
 from minikv.memory.ledger import Ledger, SlotRecords
 from minikv.memory.page_table import PageTable, pages_needed
-from minikv.memory.pool import PagePool
+from minikv.memory.pool import PagePool, check_pages
 
-__all__ = ["FreeList", "Ledger", "PageAllocator", "PagePool", "PageTable", "SlotRecords", "pages_needed"]
+__all__ = [
+    "FreeList",
+    "Ledger",
+    "PageAllocator",
+    "PagePool",
+    "PageTable",
+    "SlotRecords",
+    "check_pages",
+    "pages_needed",
+]

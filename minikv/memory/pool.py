@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable, Sequence
 
@@ -15,7 +14,8 @@ from minikv.memory.allocator import GRANT_RULE, FreeList, PageAllocator, page_nu
 from minikv.memory.ledger import NOBODY, Ledger, SlotRecords
 from minikv.memory.page_table import PageTable
 from minikv.models.geometry import KVGeometry
-from minikv.trace import Allocate, Free, Read, Trace, Write
+from minikv.trace import Trace
+from minikv.trace import pages as events
 
 
 def _not_the_holder(detail: str) -> BrokenRule:
@@ -123,10 +123,10 @@ class PagePool:
             self.generation[page] += 1
             table.pages.append(page)
             table.generations.append(int(self.generation[page]))
-            if self.trace.enabled:
-                event = Allocate(self.trace.step, self.node, page, table.owner, table.generations[-1])
-                self.trace.add(event)
         self._num_lent += len(pages)
+        if self.trace.enabled:
+            first = len(table.pages) - len(pages)
+            self.trace.extend(events.allocated(self.trace.step, self.node, table, first))
 
     def _granted(self, wanted: int) -> list[int]:
         pages = page_numbers(self.allocator.allocate(wanted), wanted)
@@ -147,10 +147,9 @@ class PagePool:
             raise BrokenRule("a page is freed once", f"request {table.owner} holds no such table on {self.node}")
         self._check_held(table, _not_the_holder)
         del self.tables[table.owner]
-        for page, generation in zip(table.pages, table.generations, strict=True):
-            self.owner[page] = NOBODY
-            if self.trace.enabled:
-                self.trace.add(Free(self.trace.step, self.node, page, table.owner, generation))
+        self.owner[table.pages] = NOBODY
+        if self.trace.enabled:
+            self.trace.extend(events.freed(self.trace.step, self.node, table))
         self._num_lent -= len(table.pages)
         self.allocator.free(list(table.pages))
 
@@ -182,7 +181,7 @@ class PagePool:
             self.ledger.record_write(table, start, stop)
         table.written = max(table.written, stop)
         if self.trace.enabled:
-            self._trace_write(table, start, stop)
+            self.trace.extend(events.written(self.trace.step, self.node, table, start, stop))
         return slots
 
     def begin_read(self, table: PageTable) -> np.ndarray:
@@ -195,7 +194,8 @@ class PagePool:
         self._check_held(table, StaleRead)
         stale = self.ledger.check_read(table, table.written) if self.ledger else ()
         if self.trace.enabled:
-            self._trace_read(table, clean=len(stale) == 0)
+            writers = self._writers if len(stale) else None
+            self.trace.extend(events.read(self.trace.step, self.node, table, writers))
         return table.slots(0, table.written)
 
     def store(self, layer: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
@@ -241,7 +241,7 @@ class PagePool:
             StaleWrite: if the table's pages are not its own any more.
         """
         self._check_held(table, StaleWrite)
-        count = keys[0].shape[0]
+        count = self._count_pages(table, keys, values, written)
         pages = torch.tensor(table.pages[:count])
         for own, new in zip((*self.keys, *self.values), (*keys, *values), strict=True):
             own[pages.to(own.device)] = new.to(own)
@@ -251,7 +251,22 @@ class PagePool:
         elif self.ledger:
             self.ledger.record_write(table, 0, written)
         if self.trace.enabled:
-            self._trace_import(table, count, records)
+            writers = [table.owner] * count * self.page_size if records is None else records.writer.tolist()
+            self.trace.extend(events.imported(self.trace.step, self.node, table, writers))
+
+    def _count_pages(
+        self, table: PageTable, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor], written: int
+    ) -> int:
+        """How many pages came; raises `BrokenRule` unless every layer brings as many, in this pool's shape."""
+        own = [tuple(tensor.shape[1:]) for tensor in (*self.keys, *self.values)]
+        came = [tuple(tensor.shape) for tensor in (*keys, *values)]
+        count = came[0][0] if came and came[0] else 0
+        if came != [(count, *shape) for shape in own] or count > len(table.pages) or written > table.allocated:
+            raise BrokenRule(
+                "what is imported fits the pages that were lent for it",
+                f"{written} positions of request {table.owner} in {count} pages came for {len(table.pages)} pages",
+            )
+        return count
 
     def fill_unwritten(self, value: float) -> None:
         """Overwrite every slot that nobody may read: free pages, and lent slots past `written`.
@@ -270,72 +285,13 @@ class PagePool:
         Raises:
             BrokenRule: naming the first rule that does not hold.
         """
-        lent = [page for table in self.tables.values() for page in table.pages]
-        if len(set(lent)) != len(lent):
-            raise BrokenRule("a page has one holder", f"a page stands in two tables on {self.node}")
-        if len(lent) + self.num_free != self.num_pages or int((self.owner != NOBODY).sum()) != len(lent):
+        check_pages(self)
+        if (held := int((self.owner != NOBODY).sum())) != self._num_lent:
             raise BrokenRule(
-                "free + lent == total", f"{self.num_free} + {len(lent)} != {self.num_pages} on {self.node}"
+                "free + lent == total", f"{held} pages have owners, {self._num_lent} are lent on {self.node}"
             )
         for table in self.tables.values():
             self._check_held(table, _not_the_holder)
-            if table.written > table.allocated:
-                raise BrokenRule(
-                    "allocated >= written",
-                    f"request {table.owner} wrote {table.written} of {table.allocated} slots",
-                )
-
-    def _trace_write(self, table: PageTable, start: int, stop: int) -> None:
-        size = self.page_size
-        for index in range(start // size, -(-stop // size)):
-            first, last = max(start - index * size, 0), min(stop - index * size, size)
-            event = Write(
-                self.trace.step,
-                self.node,
-                table.pages[index],
-                table.owner,
-                table.generations[index],
-                table.owner,
-                first,
-                last,
-            )
-            self.trace.add(event)
-
-    def _trace_import(self, table: PageTable, count: int, records: SlotRecords | None) -> None:
-        size = self.page_size
-        writer = np.full(count * size, table.owner) if records is None else records.writer
-        for index in range(count):
-            inside = writer[index * size : (index + 1) * size]
-            edges = [0, *(np.flatnonzero(np.diff(inside)) + 1).tolist(), size]
-            for first, last in itertools.pairwise(edges):
-                event = Write(
-                    self.trace.step,
-                    self.node,
-                    table.pages[index],
-                    table.owner,
-                    table.generations[index],
-                    int(inside[first]),
-                    first,
-                    last,
-                )
-                self.trace.add(event)
-
-    def _trace_read(self, table: PageTable, *, clean: bool) -> None:
-        size = self.page_size
-        for index in range(-(-table.written // size)):
-            slots = min(table.written - index * size, size)
-            own = ((table.owner, slots),)
-            writers = own if clean else self._writers(table.pages[index], slots)
-            event = Read(
-                self.trace.step,
-                self.node,
-                table.pages[index],
-                table.owner,
-                table.generations[index],
-                slots,
-                writers,
-            )
-            self.trace.add(event)
 
     def _writers(self, page: int, slots: int) -> tuple[tuple[int, int], ...]:
         if self.ledger is None:
@@ -343,3 +299,23 @@ class PagePool:
         written = self.ledger.writer[page * self.page_size : page * self.page_size + slots]
         numbers, counts = np.unique(written, return_counts=True)
         return tuple((int(number), int(count)) for number, count in zip(numbers, counts, strict=True))
+
+
+def check_pages(pool: PagePool) -> None:
+    """Verify, from the page tables alone, that every page is lent once, and that no table wrote more than it holds.
+
+    Raises:
+        BrokenRule: naming the first rule that does not hold.
+    """
+    lent = [page for table in pool.tables.values() for page in table.pages]
+    if len(set(lent)) != len(lent):
+        raise BrokenRule("a page has one holder", f"a page stands in two tables on {pool.node}")
+    if lent and (min(lent) < 0 or max(lent) >= pool.num_pages):
+        raise BrokenRule("a page has one holder", f"a table on {pool.node} holds a page that does not exist")
+    if len(lent) + pool.num_free != pool.num_pages:
+        raise BrokenRule("free + lent == total", f"{pool.num_free} + {len(lent)} != {pool.num_pages} on {pool.node}")
+    for table in pool.tables.values():
+        if table.written > table.allocated:
+            raise BrokenRule(
+                "allocated >= written", f"request {table.owner} wrote {table.written} of {table.allocated} slots"
+            )

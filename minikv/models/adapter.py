@@ -2,7 +2,8 @@
 
 The model's own code runs unchanged. For the length of one forward pass its attention function is ours, which
 writes the step's keys and values to their slots and reads back through the page tables. No `Cache` object is
-involved; the step's metadata travels as a keyword argument, so two nodes can share one model.
+involved. The step's metadata is a context variable, since some models pass no keyword arguments on to their attention;
+each thread has its own, so two nodes can share one model.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 import torch
@@ -19,7 +21,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from minikv.errors import InvalidPrompt, UnsupportedModel
 from minikv.models.geometry import KVGeometry, LayerGeometry
 from minikv.models.options import AttentionOptions
-from minikv.models.trial import DenseAttention, refuse_if_different, trial_ids
+from minikv.models.trial import DenseAttention, refuse_if_different, trial_tokens
 
 NAME = "minikv"
 
@@ -27,7 +29,7 @@ Prompt = str | Sequence[int] | Sequence[dict[str, str]]
 
 
 class StepAttention(Protocol):
-    """What a forward pass carries to each layer's attention, as the keyword argument `meta`."""
+    """What a forward pass carries to each layer's attention."""
 
     def attend(
         self,
@@ -47,6 +49,9 @@ class StepAttention(Protocol):
         """
 
 
+_step: ContextVar[StepAttention | None] = ContextVar("_step", default=None)
+
+
 def paged_attention(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -56,18 +61,17 @@ def paged_attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     *,
-    meta: StepAttention | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: torch.Tensor | None = None,
     **_unused: Any,
 ) -> tuple[torch.Tensor, None]:
     """The function behind `attn_implementation="minikv"`; query, key and value are [1, heads, tokens, width]."""
+    meta = _step.get()
     if meta is None:
-        raise UnsupportedModel(
-            f"{type(module).__name__} calls its attention without a step: it does not pass keyword arguments on, or "
-            "the model is used elsewhere while a step of an engine runs"
-        )
+        raise UnsupportedModel(f"{type(module).__name__} is used elsewhere while a step of an engine runs")
+    if attention_mask is not None:  # ours is None
+        raise UnsupportedModel("it makes an attention mask of its own, which pages know nothing of")
     layer: int = module.layer_idx  # type: ignore[assignment]
     options = AttentionOptions(
         scaling=scaling if scaling is not None else query.shape[-1] ** -0.5,
@@ -77,7 +81,7 @@ def paged_attention(
     )
     query, key, value = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     output = meta.attend(layer, query, key, value, options)
-    return output.unsqueeze(0), None
+    return output.unsqueeze(0).contiguous(), None
 
 
 AttentionInterface.register(NAME, paged_attention)
@@ -109,7 +113,6 @@ class BoundModel:
         self.name = name or type(hf).__name__
         _refuse_by_config(hf)
         text: Any = hf.config.get_text_config(decoder=True)
-        self.geometry = KVGeometry.from_config(hf.config)
         self.vocabulary = int(hf.get_input_embeddings().weight.shape[0])
         self.max_positions: int | None = getattr(text, "max_position_embeddings", None)
         self.eos_ids = _eos_ids(hf, tokenizer)
@@ -144,29 +147,30 @@ class BoundModel:
         Returns:
             Logits, [n, vocabulary].
         """
-        with torch.inference_mode(), self._attention(NAME):
+        with torch.inference_mode(), self._attention(NAME, meta):
             output = self.hf(
                 input_ids=input_ids.unsqueeze(0),
                 position_ids=position_ids.unsqueeze(0),
                 use_cache=False,
                 logits_to_keep=last,
-                meta=meta,
             )
         logits: torch.Tensor = output.logits[0]
         return logits
 
     @contextmanager
-    def _attention(self, name: str) -> Iterator[None]:
+    def _attention(self, name: str, meta: StepAttention | None = None) -> Iterator[None]:
         # Switched for one pass only, so that `hf.generate` stays what its owner expects.
         config: Any = self.hf.config
         with _locks[id(config)]:
             before, training = config._attn_implementation, self.hf.training
             config._attn_implementation = name
+            token = _step.set(meta)
             if training:
                 self.hf.eval()  # no dropout in an answer
             try:
                 yield
             finally:
+                _step.reset(token)
                 config._attn_implementation = before
                 if training:
                     self.hf.train()
@@ -201,7 +205,8 @@ class BoundModel:
         """Text of some tokens, without special ones; empty if there is no tokenizer."""
         if self.tokenizer is None:
             return ""
-        return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
+        # Spaces are left as they are: a text cleaned piece by piece would differ from one cleaned whole.
+        return str(self.tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def _encode_chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
         tokenizer = self._need_tokenizer()
@@ -223,27 +228,34 @@ class BoundModel:
         return self.tokenizer
 
     def _refuse_by_trial(self) -> None:
-        """Run a few tokens: every layer must call us, with the metadata, and the answer must be the model's own."""
-        trial = DenseAttention()
-        ids = trial_ids(self.vocabulary)[: self.max_positions].to(self.device)
-        positions = torch.arange(len(ids), device=self.device)
+        """Run a few tokens, out of order: every layer must call us, and the answer must be the model's own."""
+        ids, order = (tensor.to(self.device) for tensor in trial_tokens(self.vocabulary, self.max_positions))
+        trial = DenseAttention(order)
         try:
-            ours = self.forward(ids, positions, positions, trial)
+            self.geometry = KVGeometry.from_config(self.hf.config)
+            ours = self.forward(ids[order], order, order.argsort(), trial)
             with torch.inference_mode(), self._attention("eager"):
                 own = self.hf(input_ids=ids.unsqueeze(0), use_cache=False).logits[0]
-            self._refuse_by_shapes(trial)
+            self._refuse_by_layers(trial)
             refuse_if_different(ours, own, self.dtype)
-        except (UnsupportedModel, TypeError) as error:
-            raise UnsupportedModel(f"{type(self.hf).__name__} cannot be served: {error}") from error
+        except Exception as error:  # whatever the model's own code raises when it is run this way
+            bypassed = hasattr(self, "geometry") and not (trial.shapes or self.hf._supports_attention_backend)
+            why = "it bypasses the attention interface of transformers" if bypassed else error
+            raise UnsupportedModel(f"{type(self.hf).__name__} cannot be served: {why}") from error
 
-    def _refuse_by_shapes(self, trial: DenseAttention) -> None:
+    def _refuse_by_layers(self, trial: DenseAttention) -> None:
         seen = tuple(trial.shapes[layer] for layer in sorted(trial.shapes))
         stated = tuple((layer.kv_heads, layer.key_dim, layer.value_dim) for layer in self.geometry.layers)
         if sorted(trial.shapes) != list(range(len(stated))):
             raise UnsupportedModel(
-                f"only {len(seen)} of its {len(stated)} layers use the attention interface, so the others would "
-                "forget what they read"
+                f"its configuration states {len(stated)} layers, and {len(seen)} use the attention interface; the "
+                "others would forget what they read"
             )
+        text: Any = self.hf.config.get_text_config(decoder=True)
+        window = getattr(text, "sliding_window", None)
+        kinds = list(getattr(text, "layer_types", None) or ["sliding_attention"] * len(stated))
+        if window and kinds.count("sliding_attention") > sum(map(bool, trial.windows)):
+            raise UnsupportedModel(f"some of its layers see {window} positions only, and do not tell the interface so")
         if seen != stated:
             self.geometry = KVGeometry(tuple(LayerGeometry(*shape) for shape in seen))
 
@@ -253,11 +265,6 @@ def _refuse_by_config(hf: PreTrainedModel) -> None:
     config: Any = hf.config
     if not isinstance(hf, PreTrainedModel) or not hf.can_generate() or config.is_encoder_decoder:
         raise UnsupportedModel(f"{name} cannot be served: it is not a decoder-only language model")
-    if not getattr(hf, "_supports_attention_backend", False):
-        raise UnsupportedModel(
-            f"{name} cannot be served: it bypasses the attention interface of transformers, so its keys and "
-            "values would never reach the pages"
-        )
     rope = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
     kinds = [rope, *(value for value in rope.values() if isinstance(value, dict))]
     for kind in (entry.get("rope_type") for entry in kinds):

@@ -53,16 +53,18 @@ class KVGeometry:
         if not isinstance(config, PreTrainedConfig):
             raise ConfigError(f"a geometry is read off a PreTrainedConfig, not off {type(config).__name__}")
         if config.is_encoder_decoder:
-            raise UnsupportedModel(f"{config.model_type} cannot be served: it is no decoder-only language model")
+            raise UnsupportedModel(f"{config.model_type} is no decoder-only language model")
         text: Any = config.get_text_config(decoder=True)
         kinds = getattr(text, "layer_types", None) or ()
         for kind in kinds:
             if kind not in ATTENTION_LAYER_TYPES:
                 raise UnsupportedModel(
-                    f"{text.model_type} cannot be served: it has layers of type {kind!r}, and minikv knows only "
+                    f"{text.model_type} has layers of type {kind!r}, and minikv knows only "
                     f"{' and '.join(ATTENTION_LAYER_TYPES)}"
                 )
         num_layers = _need(text, "num_hidden_layers")
+        if getattr(text, "is_heterogeneous", False):
+            return cls(tuple(_layer(text.per_layer_config[layer]) for layer in range(num_layers)))
         return cls((_layer(text),) * num_layers)
 
     def bytes_per_token(self, dtype: torch.dtype = torch.float16) -> int:
@@ -93,7 +95,7 @@ def _stated(config: Any, name: str) -> Any:
     try:
         return getattr(config, name, None)
     except Exception as error:  # some configurations refuse to answer for all layers at once
-        raise UnsupportedModel(f"{config.model_type} cannot be served: {error}") from error
+        raise UnsupportedModel(f"{config.model_type}: {error}") from error
 
 
 def _layer(config: Any) -> LayerGeometry:

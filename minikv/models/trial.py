@@ -15,12 +15,18 @@ LARGEST_DIFFERENCE_ROUNDED = 5e-2  # for types of fewer bits
 class DenseAttention:
     """Stands in for a step on pages: plain causal attention over the tokens of one forward pass.
 
+    Args:
+        positions: of the tokens, int64 [tokens].
+
     Attributes:
         shapes: by layer, its KV heads, key width and value width.
+        windows: of the layers, in the order of their calls.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, positions: torch.Tensor) -> None:
+        self.distance = positions[:, None] - positions
         self.shapes: dict[int, tuple[int, int, int]] = {}
+        self.windows: list[int | None] = []
 
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
@@ -33,16 +39,15 @@ class DenseAttention:
         if layer in self.shapes:
             raise UnsupportedModel(f"layer {layer} attends more than once, so its keys would overwrite each other")
         self.shapes[layer] = (key.shape[1], key.shape[2], value.shape[2])
+        self.windows.append(options.window)
         group = query.shape[1] // key.shape[1]
         keys, values = (tensor.repeat_interleave(group, dim=1).float() for tensor in (key, value))
         scores = torch.einsum("qhd,khd->hqk", query.float(), keys) * options.scaling
         if options.softcap is not None:
             scores = options.softcap * torch.tanh(scores / options.softcap)
-        distance = torch.arange(len(query), device=query.device)
-        distance = distance[:, None] - distance
-        hidden = distance < 0
+        hidden = self.distance < 0
         if options.window is not None:
-            hidden |= distance >= options.window
+            hidden |= self.distance >= options.window
         scores = scores.masked_fill(hidden, float("-inf"))
         if options.sinks is not None:
             sinks = options.sinks.float().view(-1, 1, 1).expand(-1, len(query), 1)
@@ -52,10 +57,14 @@ class DenseAttention:
         return torch.einsum("hqk,khd->qhd", weights, values).to(query.dtype)
 
 
-def trial_ids(vocabulary: int) -> torch.Tensor:
-    """The tokens of the trial, int64 [TRIAL_TOKENS]; always the same ones."""
+def trial_tokens(vocabulary: int, most: int | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """The tokens of the trial and the order to give them in, both int64 [tokens]; always the same ones.
+
+    Out of order, a model that ignores `position_ids` or `logits_to_keep`, or carries something from row to row, shows.
+    """
     generator = torch.Generator().manual_seed(0)
-    return torch.randint(vocabulary, (TRIAL_TOKENS,), generator=generator)
+    ids = torch.randint(vocabulary, (TRIAL_TOKENS,), generator=generator)[:most]
+    return ids, torch.randperm(len(ids), generator=generator)
 
 
 def refuse_if_different(ours: torch.Tensor, own: torch.Tensor, dtype: torch.dtype) -> None:
@@ -68,6 +77,6 @@ def refuse_if_different(ours: torch.Tensor, own: torch.Tensor, dtype: torch.dtyp
     difference = float((ours - own).norm() / own.norm().clamp_min(1e-30))
     if not difference <= LARGEST_DIFFERENCE.get(dtype, LARGEST_DIFFERENCE_ROUNDED):
         raise UnsupportedModel(
-            f"with causal attention it answers differently than by itself (logits differ by {difference:.2g} of their "
-            "size); it may look at later tokens, or use a mask of its own"
+            f"on pages it answers differently than by itself (logits differ by {difference:.2g} of their size); it may "
+            "look at later tokens, or have a mask or positions of its own"
         )

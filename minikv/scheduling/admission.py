@@ -1,4 +1,4 @@
-"""The door: to serve or to refuse, decided once, by one rule.
+"""The door: to serve, to cap or to refuse, decided once, by one rule.
 
 A request writes `prompt + max_tokens - 1` slots, because the last token is never written, and takes
 `prompt + max_tokens` positions of context. It must fit on every node that it may pass, whole: then any of them could
@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from minikv.errors import Rejected
+from minikv.config import OverLimit
+from minikv.errors import Busy, Rejected
 from minikv.scheduling.request import Request
 
 
@@ -23,39 +25,74 @@ class NodeCapacity:
     pool_tokens: int
 
 
+class AdmissionPolicy(Protocol):
+    """Decides at the door. Built as `Policy(context_length, nodes, over_limit, max_waiting)`; see `Admission`."""
+
+    def check(self, request: Request, waiting: int = 0) -> int:
+        """Return how many tokens the request may generate, 1 to its `max_tokens`, or raise `Rejected`.
+
+        The request is looked at and not changed; `waiting` is the number of requests that wait to start.
+        """
+
+
 class Admission:
     """One truth about capacity for all nodes that a request will pass.
 
     Args:
         context_length: most positions of one request, prompt and answer together.
         nodes: every node that could serve it.
+        over_limit, max_waiting: as in `ServerConfig`.
     """
 
-    def __init__(self, context_length: int, nodes: Sequence[NodeCapacity]) -> None:
+    def __init__(
+        self,
+        context_length: int,
+        nodes: Sequence[NodeCapacity],
+        over_limit: OverLimit = "refuse",
+        max_waiting: int | None = None,
+    ) -> None:
         self.context_length = context_length
         self.nodes = tuple(nodes)
+        self.over_limit = over_limit
+        self.max_waiting = max_waiting
 
-    def check(self, request: Request) -> None:
+    def check(self, request: Request, waiting: int = 0) -> int:
         """Let a request in, or refuse it for good.
+
+        Returns:
+            How many tokens it may generate: its `max_tokens`, or fewer where the door caps.
 
         Raises:
             Rejected: status 400, with the longest prompt that would have been served (`limit`) and the length
                 of this one (`requested`).
+            Busy: status 429, if too many wait already.
         """
         prompt, max_tokens = request.prompt_tokens, request.params.max_tokens
-        limits = [(self.context_length - max_tokens, f"the context of {self.context_length:,} tokens")]
-        limits += [
-            (node.pool_tokens - max_tokens + 1, f"the {node.pool_tokens:,} tokens that the {node.node} pool holds")
-            for node in self.nodes
-        ]
-        limit, what = min(limits)
-        if prompt <= limit:
-            return
-        fewer = limit + max_tokens - prompt  # tokens that could be generated for this prompt
+        most, what = self._room()
+        granted = min(max_tokens, most - prompt)
+        if granted < 1 or (granted < max_tokens and self.over_limit == "refuse"):
+            raise self._refusal(prompt, max_tokens, most, what)
+        if self.max_waiting is not None and waiting >= self.max_waiting:
+            raise Busy(
+                f"{waiting} requests wait already, and no more may; try again later",
+                limit=self.max_waiting,
+                requested=waiting + 1,
+            )
+        return granted
+
+    def _room(self) -> tuple[int, str]:
+        """Most tokens of prompt and answer together, and what sets that limit."""
+        rooms = [(self.context_length, f"the context of {self.context_length:,} tokens")]
+        for node in self.nodes:  # the last token is never written
+            rooms.append((node.pool_tokens + 1, f"the {node.pool_tokens:,} tokens that the {node.node} pool holds"))
+        return min(rooms)
+
+    def _refusal(self, prompt: int, max_tokens: int, most: int, what: str) -> Rejected:
+        limit = most - (1 if self.over_limit == "cap" else max_tokens)  # for the prompt
         ways = [f"at most {limit:,} prompt tokens"] if limit > 0 else []
-        ways += [f"max_tokens of at most {fewer:,}"] if fewer > 0 else []
+        ways += [f"max_tokens of at most {most - prompt:,}"] if prompt < most else []
         way_on = f"; use {' or '.join(ways)}" if ways else ""
-        raise Rejected(
+        return Rejected(
             f"prompt of {prompt:,} tokens with max_tokens={max_tokens:,} does not fit {what}{way_on}",
             limit=max(limit, 0),
             requested=prompt,

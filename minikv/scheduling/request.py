@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from minikv.errors import MinikvError
 from minikv.sampling import SamplingParams
+from minikv.text import Detokenizer
 
 FinishReason = Literal["stop", "length", "rejected", "abort", "error"]
 
@@ -23,10 +24,14 @@ class Completion:
         request_id: the request's number.
         tenant: whose request it was.
         prompt_tokens: length of the prompt, recorded at the door; 0 if the prompt could not be read.
-        token_ids: generated tokens, with the end-of-sequence token if there was one.
-        text: their text, without special tokens.
-        finish_reason: "stop" (end of sequence), "length" (`max_tokens` reached), "rejected", "abort" or "error".
+        token_ids: generated tokens, with the token that ended the answer if there was one.
+        text: their text, without special tokens and without the stop text that ended it.
+        finish_reason: "stop" (end of sequence, stop token or stop text), "length" (`max_tokens` reached),
+            "rejected", "abort" or "error".
         error: why, for the last three; otherwise None.
+        max_tokens: the most tokens that the door granted; fewer than asked for only where it caps.
+        logprobs: for each token, log probabilities by token id; empty unless asked for.
+        index: which of the `n` answers to its prompt this is.
     """
 
     request_id: int
@@ -36,6 +41,9 @@ class Completion:
     text: str
     finish_reason: FinishReason
     error: MinikvError | None = None
+    max_tokens: int = 0
+    logprobs: tuple[dict[int, float], ...] = ()
+    index: int = 0
 
     @property
     def status(self) -> int:
@@ -51,23 +59,44 @@ class Request:
         prompt_ids: the prompt's tokens; never changed, their number is recorded once.
         params: what the caller asked for.
         tenant: whose request it is.
+        eos_ids: the model's end-of-sequence tokens.
+        decode: text of some tokens; None for a model without a tokenizer.
 
     Attributes:
+        index: which of the answers to its prompt it is.
+        max_tokens: the most tokens that it may generate; the door may grant fewer than were asked for.
         output_ids: tokens generated so far. The newest has no keys and values yet.
+        text: the answer's text as it grows; fed at once if a stop text must be seen, else when it is read.
+        logprobs: one dict a token, if they were asked for.
         finish_reason, error: the final answer; None while there is none.
         answered: the final answer was given out, and nothing can change it any more.
     """
 
     def __init__(
-        self, number: int, prompt_ids: Sequence[int], params: SamplingParams, tenant: str = "anonymous"
+        self,
+        number: int,
+        prompt_ids: Sequence[int],
+        params: SamplingParams,
+        tenant: str = "anonymous",
+        *,
+        eos_ids: frozenset[int] = frozenset(),
+        decode: Callable[[Sequence[int]], str] | None = None,
     ) -> None:
         self.number = number
         self.prompt_ids = tuple(prompt_ids)
         self.prompt_tokens = len(self.prompt_ids)
         self.params = params
         self.tenant = tenant
+        self.index = 0
+        self.max_tokens = params.max_tokens
+        self.stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else eos_ids)
         self.generator = params.generator()
+        self.processors = params.processors(self.prompt_tokens, self.stop_ids)
+        self.warpers = params.warpers()
+        self.text = Detokenizer(decode or (lambda _ids: ""), self.prompt_ids, params.stop)
         self.output_ids: list[int] = []
+        self._num_pushed = 0  # of the output, into the text
+        self.logprobs: list[dict[int, float]] = []
         self.finish_reason: FinishReason | None = None
         self.error: MinikvError | None = None
         self.answered = False
@@ -78,9 +107,9 @@ class Request:
         return self.finish_reason is not None
 
     @property
-    def last_slots(self) -> int:
-        """Slots that it needs on a node that generates all its tokens: the last token is never written."""
-        return self.prompt_tokens + self.params.max_tokens - 1
+    def num_tokens(self) -> int:
+        """Tokens known so far: the prompt and what was generated."""
+        return self.prompt_tokens + len(self.output_ids)
 
     def tokens(self, start: int, stop: int) -> list[int]:
         """Tokens at positions [start, stop) of prompt and output together."""
@@ -89,15 +118,26 @@ class Request:
             for i in range(start, stop)
         ]
 
-    def append(self, token: int, eos_ids: frozenset[int]) -> None:
+    def append(self, token: int) -> None:
         """Add a generated token, and finish if it was the last one."""
         if self.finished:
             return  # aborted while the token was computed
         self.output_ids.append(token)
-        if token in eos_ids and not self.params.ignore_eos:
+        if self.params.stop:
+            self.read_text()
+        if token in self.stop_ids or self.text.stopped:
             self.finish("stop")
-        elif len(self.output_ids) == self.params.max_tokens:
+        elif len(self.output_ids) == self.max_tokens:
             self.finish("length")
+
+    def read_text(self) -> str:
+        """The final text so far; all of it once the request is finished."""
+        for index in range(self._num_pushed, len(self.output_ids)):
+            self.text.push(self.output_ids[index], may_stop=index + 1 >= self.params.min_tokens)
+        self._num_pushed = len(self.output_ids)
+        if self.finished:
+            self.text.finish()
+        return self.text.text
 
     def finish(self, reason: FinishReason, error: MinikvError | None = None) -> None:
         """Settle the final answer. Until it is given out a worse one replaces it; a better one never does."""

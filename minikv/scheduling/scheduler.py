@@ -3,20 +3,160 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from minikv.config import NodeConfig
 from minikv.errors import BrokenRule
 from minikv.memory import PagePool, pages_needed
 from minikv.scheduling.request import Request
+from minikv.trace import Preempt
 
 
 @dataclass(frozen=True)
 class Scheduled:
-    """One request's share of a step: it computes `num_tokens` tokens after those already written."""
+    """One request's share of a step: it computes `num_tokens` tokens after those already written.
+
+    A share that ends with the last known token yields a new one; a chunk that ends before yields nothing.
+    """
 
     request: Request
     num_tokens: int
+
+
+class SchedulingPolicy(Protocol):
+    """Plans steps. Built as `Policy(pool, config)` for each node; see `Scheduler`."""
+
+    @property
+    def waiting(self) -> Collection[Any]:
+        """Requests that hold no pages and wait to start, or to start again: a collection, or a dict by number."""
+
+    @property
+    def running(self) -> Sequence[Request]:
+        """Requests that hold pages, oldest first."""
+
+    def add(self, request: Request) -> None:
+        """Take a request in. If the pool has a page table for it (a handoff came), its written tokens are computed."""
+
+    def schedule(self) -> Sequence[Scheduled]:
+        """Plan a step, and lend the pages that it writes to (`pool.lend`, `pool.extend`)."""
+
+    def remove(self, request: Request) -> None:
+        """Forget a request; the node takes its pages back. Called for unknown ones, too."""
+
+
+class Scheduler:
+    """Continuous batching with chunked prefill, first come first served.
+
+    Decodes come first, then prefill chunks of those who run, then new requests, while the step has tokens left. Pages
+    are lent as they are needed. When none is free, the request that joined last gives its pages back, goes to the
+    front of the queue, and is computed anew when there is room; so the oldest is never held up.
+
+    Args:
+        pool: the node's pages.
+        config: the node's limits.
+
+    Attributes:
+        waiting: by number, first to start first; any of them can leave in O(1).
+        running: requests that hold pages, oldest first.
+        num_preemptions: how often a request gave its pages back.
+    """
+
+    def __init__(self, pool: PagePool, config: NodeConfig) -> None:
+        self.pool = pool
+        self.config = config
+        self.waiting: OrderedDict[int, Request] = OrderedDict()
+        self.running: list[Request] = []
+        self.num_preemptions = 0
+
+    def add(self, request: Request) -> None:
+        """Put a request at the end of the queue; one whose pages are here already runs at once."""
+        if request.number in self.pool.tables:
+            self.running.append(request)
+        else:
+            self.waiting[request.number] = request
+
+    def schedule(self) -> list[Scheduled]:
+        """Plan a step, and lend the pages for it.
+
+        Raises:
+            BrokenRule: if a request can get no pages though nobody else holds any.
+        """
+        plan: list[Scheduled] = []
+        budget, before = self.config.max_batch_tokens, self.num_preemptions
+        for request in sorted(self.running, key=lambda each: self._missing(each) > 1):
+            if budget == 0 or request not in self.running:  # it may have given way
+                continue
+            share = Scheduled(request, min(self._missing(request), budget))
+            if self._make_room(share, plan):
+                plan.append(share)
+                budget -= share.num_tokens
+        while self.waiting and budget and self.num_preemptions == before:
+            request = next(iter(self.waiting.values()))
+            share = Scheduled(request, min(request.num_tokens, budget))
+            if not self._start(share):
+                break
+            plan.append(share)
+            budget -= share.num_tokens
+        return plan
+
+    def remove(self, request: Request) -> None:
+        """Forget a request. Safe to call more than once."""
+        self.waiting.pop(request.number, None)
+        if request in self.running:
+            self.running.remove(request)
+
+    def _missing(self, request: Request) -> int:
+        written = self.pool.tables[request.number].written
+        if request.num_tokens <= written:
+            raise BrokenRule(
+                "what is written was computed",
+                f"request {request.number} has {written} positions written, and no more",
+                request.number,
+            )
+        return request.num_tokens - written
+
+    def _start(self, share: Scheduled) -> bool:
+        """Let the first in the queue run if all its known tokens find room now; lend the pages of its share."""
+        request, size = share.request, self.pool.page_size
+        if pages_needed(request.num_tokens, size) > self.pool.num_free:
+            if not self.pool.tables:
+                raise never_fits(request)
+            return False
+        if len(self.running) >= self.config.max_batch_size:
+            return False
+        self.pool.lend(request.number, pages_needed(share.num_tokens, size))
+        del self.waiting[request.number]
+        self.running.append(request)
+        return True
+
+    def _make_room(self, share: Scheduled, plan: list[Scheduled]) -> bool:
+        """Lend a running request the pages of its share; the last to join give way. False if it gave way itself."""
+        table = self.pool.tables[share.request.number]
+        more = pages_needed(table.written + share.num_tokens, self.pool.page_size) - len(table.pages)
+        while more > self.pool.num_free:
+            last = self.running[-1]
+            if last is share.request and len(self.running) == 1:
+                if len(self.pool.tables) == 1:
+                    raise never_fits(last)
+                return False  # handoffs hold the other pages, and will give them back
+            self._preempt(last, plan)
+            if last is share.request:
+                return False
+        if more > 0:
+            self.pool.extend(table, more)
+        return True
+
+    def _preempt(self, request: Request, plan: list[Scheduled]) -> None:
+        plan[:] = [share for share in plan if share.request is not request]
+        table = self.pool.tables[request.number]
+        self.pool.trace.add(Preempt(self.pool.trace.step, self.pool.node, request.number, table.written))
+        self.pool.free(table)
+        self.running.remove(request)
+        self.waiting[request.number] = request
+        self.waiting.move_to_end(request.number, last=False)
+        self.num_preemptions += 1
 
 
 def never_fits(request: Request) -> BrokenRule:
@@ -24,100 +164,44 @@ def never_fits(request: Request) -> BrokenRule:
     return BrokenRule(
         "whoever the door lets in is served",
         f"request {request.number} gets no pages, though nobody else holds any",
+        request.number,
     )
 
 
-class Scheduler:
-    """Continuous batching, first come first served: requests join and leave between steps.
+def check_plan(plan: object, policy: SchedulingPolicy, pool: PagePool, config: NodeConfig) -> list[Scheduled]:
+    """Return a plan as a list, or say which rule it breaks; costs nothing that grows with the queue.
 
-    A request joins when all the pages it can ever need on this node are free and promised to nobody, so nobody who
-    runs has to be thrown out again.
-
-    Args:
-        pool: the node's pages.
-        config: the node's limits.
-        generates_all: False on a prefill node, where a request needs slots for its prompt only.
-
-    Attributes:
-        waiting: requests not yet started by number, oldest first; any of them can leave in O(1).
-        running: requests that take part in every step, oldest first.
+    Raises:
+        BrokenRule: naming the rule and the request.
     """
+    if not isinstance(plan, Sequence) or not all(isinstance(share, Scheduled) for share in plan):
+        raise BrokenRule("a plan is a list of Scheduled", f"{plan!r:.100} came")
+    numbers = [share.request.number for share in plan]
+    if len(set(numbers)) != len(numbers) or len(numbers) > config.max_batch_size:
+        raise BrokenRule(
+            f"at most max_batch_size={config.max_batch_size} requests share a step, each once", f"requests {numbers}"
+        )
+    total = sum(share.num_tokens for share in plan)
+    if total > config.max_batch_tokens:
+        raise BrokenRule(
+            f"a step has at most max_batch_tokens={config.max_batch_tokens} tokens", f"{total} are planned"
+        )
+    for share in plan:
+        _check_share(share, pool)
+    return list(plan)
 
-    def __init__(self, pool: PagePool, config: NodeConfig, *, generates_all: bool = True) -> None:
-        self.pool = pool
-        self.config = config
-        self.generates_all = generates_all
-        self.waiting: OrderedDict[int, Request] = OrderedDict()
-        self.running: list[Request] = []
-        self._promised: dict[int, int] = {}  # pages that a request may still ask for
 
-    def add(self, request: Request) -> None:
-        """Put a request at the end of the queue."""
-        self.waiting[request.number] = request
+def _check_share(share: Scheduled, pool: PagePool) -> None:
+    request, table = share.request, pool.tables.get(share.request.number)
 
-    def schedule(self) -> list[Scheduled]:
-        """Plan a step: every running request's next token, then whole prompts in order while they fit.
+    def refuse(rule: str, detail: str) -> None:
+        raise BrokenRule(rule, f"request {request.number} {detail}", request.number)
 
-        Pages for the step are lent here.
-
-        Raises:
-            BrokenRule: if requests wait, nobody runs, and still the first one gets no pages.
-        """
-        running = self.running[: self.config.max_batch_tokens]  # the oldest, if there is no token for each
-        plan = [Scheduled(request, self._missing(request)) for request in running]
-        budget = self.config.max_batch_tokens - sum(item.num_tokens for item in plan)
-        while self.waiting:
-            request = next(iter(self.waiting.values()))
-            if (plan and request.prompt_tokens > budget) or not self.reserve(request):
-                break
-            self.waiting.popitem(last=False)
-            plan.append(Scheduled(request, request.prompt_tokens))
-            budget -= request.prompt_tokens
-        if self.waiting and not plan and not self.pool.tables:
-            raise never_fits(next(iter(self.waiting.values())))
-        for item in plan:
-            self._grow(item)
-        return plan
-
-    def reserve(self, request: Request) -> bool:
-        """Let a request run: lend it the pages of its prompt, promise it the rest. False if there is no room now."""
-        if len(self.running) >= self.config.max_batch_size:
-            return False
-        slots = request.last_slots if self.generates_all else request.prompt_tokens
-        need = pages_needed(slots, self.pool.page_size)
-        if need > self.pool.num_free - sum(self._promised.values()):
-            return False
-        now = pages_needed(request.prompt_tokens, self.pool.page_size)
-        self.pool.lend(request.number, now)
-        self._promised[request.number] = need - now
-        self.running.append(request)
-        return True
-
-    def pause(self, request: Request) -> None:
-        """Take a request out of the coming steps; it keeps its pages."""
-        self.running.remove(request)
-
-    def remove(self, request: Request) -> None:
-        """Forget a request and take its pages back, if it has any here. Safe to call more than once."""
-        self.waiting.pop(request.number, None)
-        if request in self.running:
-            self.running.remove(request)
-        self._promised.pop(request.number, None)
-        if table := self.pool.tables.get(request.number):
-            self.pool.free(table)
-
-    def _missing(self, request: Request) -> int:
-        written = self.pool.tables[request.number].written
-        missing = request.prompt_tokens + len(request.output_ids) - written
-        if missing < 1:
-            raise BrokenRule(
-                "what is written was computed", f"request {request.number} has {written} positions written, and no more"
-            )
-        return missing
-
-    def _grow(self, item: Scheduled) -> None:
-        table = self.pool.tables[item.request.number]
-        more = pages_needed(table.written + item.num_tokens, self.pool.page_size) - len(table.pages)
-        if more > 0:
-            self.pool.extend(table, more)
-            self._promised[item.request.number] -= more
+    if request.finished:
+        refuse("who is finished runs no more", "is finished and planned")
+    elif table is None:
+        refuse("who runs holds pages", "is planned and has no page table")
+    elif not 1 <= share.num_tokens <= (missing := request.num_tokens - table.written):
+        refuse("a share is 1 token at least, and at most what is missing", f"misses {missing}, gets {share.num_tokens}")
+    elif (last := table.written + share.num_tokens) > table.allocated:
+        refuse("pages are lent before they are written", f"is to write {last} slots and holds {table.allocated}")

@@ -7,7 +7,7 @@ carry numbers only. Slots inside a page are counted from 0.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 
@@ -93,6 +93,14 @@ class HandoffDone(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Preempt(Event):
+    """A request gave its pages back so that others could go on; its `written` positions are computed anew."""
+
+    request: int
+    written: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finish(Event):
     """The one final answer of a request."""
 
@@ -123,6 +131,11 @@ class Trace:
         if len(self._events) == self._events.maxlen:
             self.dropped += 1
         self._events.append(event)
+
+    def extend(self, events: Iterable[Event]) -> None:
+        """Record some events, in order."""
+        for event in events:
+            self.add(event)
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self._events)

@@ -806,7 +806,7 @@ def test_handoff_after_an_abort(tiny: BoundModel) -> None:
     """Decode has reserved, the request is aborted, then the handoff comes: refused, and the pages stay free."""
     server = two_nodes(tiny)
     assert isinstance(server, Cluster)
-    server.decode.scheduler.config = NodeConfig(num_pages=16, max_batch_size=1)
+    server.decode.config = NodeConfig(num_pages=16, max_batch_size=1)
     blocker, number = (server.submit(prompt_of(9, seed=i), greedy(20)) for i in range(2))
     server.step()
     request = server.requests[number]

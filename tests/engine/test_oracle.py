@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from helpers import (
+    CORE,
     FAMILIES,
     WINDOW,
     Server,
@@ -107,7 +108,7 @@ def test_cluster_equals_engine(family: BoundModel, page_size: int) -> None:
     assert two == one == [reference(family, prompt, 9) for prompt in prompts]
 
 
-@pytest.mark.parametrize("family", FAMILIES, indirect=True)
+@pytest.mark.parametrize("family", CORE, indirect=True)
 @both
 def test_every_family(family: BoundModel, build: Build) -> None:
     """Windows, soft caps, sinks, and keys and values of different widths, across the window's edge and alone.
@@ -239,7 +240,7 @@ def test_pools_of_different_sizes(tiny: BoundModel) -> None:
         assert_quiet(server)
 
 
-GRID = list(itertools.product(FAMILIES, (1, 3, 4, 16, 64), (engine, two_nodes)))
+GRID = list(itertools.product(CORE, (1, 3, 4, 16, 64), (engine, two_nodes)))
 
 
 @pytest.mark.more

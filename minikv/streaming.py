@@ -1,0 +1,92 @@
+"""Answers piece by piece, for a loop and for an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from minikv.models.adapter import Prompt
+from minikv.sampling import SamplingParams
+from minikv.scheduling.request import Completion
+
+if TYPE_CHECKING:
+    from minikv.frontend import Frontend
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of an answer; `str` of it is its text.
+
+    Attributes:
+        request_id: the request's number, for `abort`.
+        text: the next whole characters; empty where the model has no tokenizer.
+        token_ids: tokens generated since the last piece; their text may come with the next one.
+        completion: the whole answer, in the last piece; None before.
+    """
+
+    request_id: int
+    text: str
+    token_ids: tuple[int, ...]
+    completion: Completion | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class _Reader:
+    """What of one request was given out already."""
+
+    def __init__(self, server: Frontend, number: int) -> None:
+        self.server = server
+        self.number = number
+        self._letters = self._tokens = 0
+
+    def next(self) -> Chunk:
+        """Step until there is news; raises the error of an answer that has one."""
+        while True:
+            with self.server.lock:
+                chunk = self._news()
+            if chunk is not None:
+                return chunk
+            self.server.step()
+
+    def _news(self) -> Chunk | None:
+        request = self.server.requests[self.number]
+        if not request.answered and len(request.output_ids) == self._tokens:
+            return None
+        text, ids = request.read_text()[self._letters :], tuple(request.output_ids[self._tokens :])
+        completion = self.server.result(self.number) if request.answered and not (request.error and ids) else None
+        if completion and completion.error:
+            raise completion.error
+        self._letters, self._tokens = self._letters + len(text), len(request.output_ids)
+        return Chunk(self.number, text, ids, completion)
+
+
+def chunks(server: Frontend, prompt: Prompt, params: SamplingParams | None, tenant: str) -> Iterator[Chunk]:
+    """See `Frontend.stream`."""
+    reader = _Reader(server, server.submit(prompt, params, tenant))
+    try:
+        while True:
+            chunk = reader.next()
+            yield chunk
+            if chunk.completion:
+                return
+    finally:
+        server.forget(reader.number)
+
+
+async def chunks_async(
+    server: Frontend, prompt: Prompt, params: SamplingParams | None, tenant: str
+) -> AsyncIterator[Chunk]:
+    """See `Frontend.stream_async`."""
+    reader = _Reader(server, await asyncio.to_thread(server.submit, prompt, params, tenant))
+    try:
+        while True:
+            chunk = await asyncio.to_thread(reader.next)
+            yield chunk
+            if chunk.completion:
+                return
+    finally:
+        await asyncio.shield(asyncio.to_thread(server.forget, reader.number))
