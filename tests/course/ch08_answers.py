@@ -26,6 +26,7 @@ PLAN_WRONG = {
     "at decode's limit": (_attacked(1530), "both-refused"),
     "the lesson's upper end": (_attacked(4089), "both-refused"),
     "victims still running": (_plan(_B, _A, "lab.attack(490)"), "running"),
+    "all at once": (_plan(_B, _A, _A, "lab.attack(490)"), "running"),
     "only the last one still running": (_plan(_A, _RUN, _A, _RUN, _B, "lab.attack(490)"), "running"),
     "no victims": (_plan("lab.attack(490)"), "no-past"),
     "only the attacker": (_plan(_RUN, "lab.attack(490)"), "no-past"),
@@ -77,7 +78,6 @@ PLAN_RIGHT = {
         "",
     ),
     "twice halverson": (_plan(_B, _RUN, _B, _RUN, _A, _RUN, "lab.attack(480)"), ""),
-    "all at once: the attack waits for the first pages that come back": (_plan(_B, _A, _A, "lab.attack(490)"), ""),
     "keywords left out": (_plan('lab.send("halverson", 400, 80)', _RUN, *[_A, _RUN] * 2, "lab.attack(455)"), ""),
 }
 

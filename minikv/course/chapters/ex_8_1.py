@@ -63,15 +63,15 @@ def _case(length: int, *, past: bool, others: bool = False) -> _Case:
     from minikv.incident.stage import Stage, build
     from minikv.trace import Read
 
-    scale = replace(POCKET, answer_tokens=6, decode=NodeConfig(num_pages=32) if others else POCKET.decode)
+    scale = replace(POCKET, answer_tokens=6, decode=NodeConfig(num_pages=22) if others else POCKET.decode)
     stage = Stage(scale, scale.load(), build(scale, scale.load(), HistoricalCluster))
     if past:
         stage.play_past()
     if others:  # two hold so many pages that the attack waits for the first of them, and meets the second
-        for name, tokens in (("hal", 30), ("ida", 44)):
+        for name, tokens in (("hal", 24), ("ida", 34)):
             params = SamplingParams(max_tokens=tokens, ignore_eos=True)
             stage.names[stage.cluster.submit(list(range(1, 18)), params, name)] = name
-        for _ in range(6):
+        for _ in range(13):
             stage.cluster.step()
     done = stage.attack(length)
     outcome = stage.measure(done)
