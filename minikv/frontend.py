@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Generator, Sequence
+from dataclasses import fields
 from typing import Any
 
 from minikv.config import ServerConfig, made_of, one_for_each, refuse_unknown
@@ -49,7 +50,10 @@ class Frontend(ABC):
         if trace is not None and not isinstance(trace, Trace):
             raise ConfigError(f"trace must be a minikv.trace.Trace, not {type(trace).__name__}")
         self.parts = made_of(Parts, options)
-        config = made_of(kind, options) if config is None else config
+        if config is None:
+            config = made_of(kind, options)
+        elif beside := sorted({field.name for field in fields(kind)} & set(options)):
+            raise ConfigError(f"{', '.join(beside)}: give settings in the config or one by one, not both")
         refuse_unknown(options, kind, Parts)
         if not isinstance(config, kind):
             raise ConfigError(f"config must be of type {kind.__name__}, not {type(config).__name__}")
@@ -108,7 +112,7 @@ class Frontend(ABC):
 
     def _refuse_to_idle(self) -> None:
         """A step in which nothing happened will be followed by more of its kind: nobody is left to wait for them."""
-        stuck = [request for request in self.requests.values() if not request.answered]
+        stuck = [request for request in list(self.requests.values()) if not request.answered]
         if stuck:
             self._fail(
                 stuck,
@@ -170,7 +174,7 @@ class Frontend(ABC):
 
     def stream(
         self, prompt: Prompt, params: SamplingParams | None = None, tenant: str = "anonymous"
-    ) -> Iterator[Chunk]:
+    ) -> Generator[Chunk, None, None]:
         """Answer one prompt piece by piece, as tokens are computed; several streams may run at once.
 
         Nothing happens before the first piece is asked for. Leaving the loop early aborts the request.
@@ -186,7 +190,7 @@ class Frontend(ABC):
 
     def stream_async(
         self, prompt: Prompt, params: SamplingParams | None = None, tenant: str = "anonymous"
-    ) -> AsyncIterator[Chunk]:
+    ) -> AsyncGenerator[Chunk, None]:
         """As `stream`, for `async for`; steps run in a worker thread, so the event loop goes on."""
         return chunks_async(self, prompt, params, tenant)
 
@@ -348,7 +352,7 @@ class Frontend(ABC):
         failure = as_minikv(error, self.trace.step)
         one = failure.request if isinstance(failure, BrokenRule) else None
         numbers = {getattr(request, "number", None) for request in requests} if one is None else {one}
-        unanswered = [request for request in self.requests.values() if not request.answered]
+        unanswered = [request for request in list(self.requests.values()) if not request.answered]
         for request in [each for each in unanswered if each.number in numbers] or unanswered:
             self._finish(request, "error", failure)
         try:
@@ -361,7 +365,7 @@ class Frontend(ABC):
         """The pools cannot be trusted any more: everybody, now and later, is told so."""
         why = as_minikv(broken, self.trace.step)
         self._failure = self._failure or EngineFailed(f"the engine stopped: {type(broken).__name__}: {why}")
-        for request in self.requests.values():
+        for request in list(self.requests.values()):
             if not request.finished:
                 request.finish("error", self._failure)
             request.answered = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -64,7 +64,9 @@ class _Reader:
         return Chunk(self.number, text, ids, completion)
 
 
-def chunks(server: Frontend, prompt: Prompt, params: SamplingParams | None, tenant: str) -> Iterator[Chunk]:
+def chunks(
+    server: Frontend, prompt: Prompt, params: SamplingParams | None, tenant: str
+) -> Generator[Chunk, None, None]:
     """See `Frontend.stream`."""
     reader = _Reader(server, server.submit(prompt, params, tenant))
     try:
@@ -79,7 +81,7 @@ def chunks(server: Frontend, prompt: Prompt, params: SamplingParams | None, tena
 
 async def chunks_async(
     server: Frontend, prompt: Prompt, params: SamplingParams | None, tenant: str
-) -> AsyncIterator[Chunk]:
+) -> AsyncGenerator[Chunk, None]:
     """See `Frontend.stream_async`."""
     reader = _Reader(server, await asyncio.to_thread(server.submit, prompt, params, tenant))
     try:
