@@ -8,9 +8,10 @@ from itertools import islice
 
 import torch
 
+from minikv.attention import torch_backend
 from minikv.attention.metadata import AttentionMetadata
 from minikv.config import NodeConfig
-from minikv.errors import BrokenRule, as_minikv
+from minikv.errors import BrokenRule, ConfigError, as_minikv
 from minikv.memory import Ledger, PagePool, check_pages
 from minikv.models.adapter import BoundModel
 from minikv.parts import Parts
@@ -49,6 +50,8 @@ class Node:
         trace: Trace,
         parts: Parts,
     ) -> None:
+        if model.geometry.indexers and parts.attention is not torch_backend.attend:
+            raise ConfigError(f"{model.name} reads its pages itself, so an attention part would never be asked")
         self.name = name
         self.model = model
         self.config = config

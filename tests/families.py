@@ -38,6 +38,10 @@ LATENT: dict[str, Any] = ROUTED_EXPERTS | {
     "num_key_value_heads": 4, "head_dim": 4, "kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 4,
     "qk_nope_head_dim": 8, "v_head_dim": 8,
 }  # fmt: skip
+# Sixteen index heads: with a few, scores of exactly 0 tie, and then transformers differs even from itself.
+INDEXED: dict[str, Any] = LATENT | {
+    "head_dim": 4, "index_topk": 5, "index_n_heads": 16, "index_head_dim": 8, "n_shared_experts": 1,
+}  # fmt: skip
 HALF_WINDOWED: dict[str, Any] = {
     "sliding_window": WINDOW,
     "layer_types": ["sliding_attention", "full_attention"],
@@ -116,6 +120,7 @@ SPECS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "deepseek_v2": ("deepseek_v2", LATENT),
+    "deepseek_v32": ("deepseek_v32", INDEXED),
     "ernie4_5": ("ernie4_5", {}),
     "exaone4": ("exaone4", HALF_WINDOWED),
     "gemma": ("gemma", {}),
@@ -145,6 +150,7 @@ SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "glm": ("glm", {"pad_token_id": 0}),
     "glm4": ("glm4", {"pad_token_id": 0}),
     "glm4_moe": ("glm4_moe", ROUTED_EXPERTS | {"use_qk_norm": True}),
+    "glm_moe_dsa": ("glm_moe_dsa", INDEXED | {"num_hidden_layers": 3, "indexer_types": ["full", "shared", "full"]}),
     "gpt2-scaled": ("gpt2", {"scale_attn_by_inverse_layer_idx": True, "scale_attn_weights": False}),
     "gpt_bigcode": ("gpt_bigcode", {"multi_query": True, "scale_attn_weights": False}),
     "gpt_neox": ("gpt_neox", {}),

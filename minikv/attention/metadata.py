@@ -107,3 +107,17 @@ class AttentionMetadata:
                 f"{expected} was expected in layer {layer}, and {found} came",
             )
         return output
+
+    def exchange(
+        self, row: int, index: int, key: torch.Tensor, value: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Store one request's keys and values, and give back all that it may read; see `StepAttention`."""
+        view = self.sequences[index]
+        self.pool.store(row, self.slot_mapping[view.start : view.start + view.length], key, value)
+        return self.pool.keys[row].flatten(0, 1)[view.slots], self.pool.values[row].flatten(0, 1)[view.slots]
+
+    def visible(self, index: int) -> torch.Tensor:
+        """Which of a request's positions each of its query tokens sees; see `StepAttention`."""
+        view = self.sequences[index]
+        ones = torch.ones(view.length, view.seq_len, dtype=torch.bool, device=self.slot_mapping.device)
+        return ones.tril(view.seq_len - view.length)

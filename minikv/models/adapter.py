@@ -13,40 +13,20 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, PreTrainedTokenizerBase
 
 from minikv.errors import InvalidPrompt, UnsupportedModel
 from minikv.models.geometry import KVGeometry, LayerGeometry
-from minikv.models.options import AttentionOptions
+from minikv.models.indexed import forward_one_by_one
+from minikv.models.options import AttentionOptions, StepAttention
 from minikv.models.trial import DenseAttention, refuse_if_different, trial_tokens
 
 NAME = "minikv"
 
 Prompt = str | Sequence[int] | Sequence[dict[str, str]]
-
-
-class StepAttention(Protocol):
-    """What a forward pass carries to each layer's attention."""
-
-    def attend(
-        self,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        options: AttentionOptions,
-    ) -> torch.Tensor:
-        """Store this step's keys and values, attend, and return [tokens, query heads, value width].
-
-        Args:
-            layer: layer number.
-            query: [tokens, query heads, key width], position already applied.
-            key, value: [tokens, kv heads, width], position already applied to keys.
-            options: of this layer.
-        """
 
 
 _step: ContextVar[StepAttention | None] = ContextVar("_step", default=None)
@@ -147,6 +127,9 @@ class BoundModel:
         Returns:
             Logits, [n, vocabulary].
         """
+        if self.geometry.indexers:
+            with torch.inference_mode(), self._attention("sdpa"):
+                return forward_one_by_one(self.hf, self.geometry, input_ids, position_ids, last, meta)
         with torch.inference_mode(), self._attention(NAME, meta):
             output = self.hf(
                 input_ids=input_ids.unsqueeze(0),
@@ -257,7 +240,7 @@ class BoundModel:
         if window and kinds.count("sliding_attention") > sum(map(bool, trial.windows)):
             raise UnsupportedModel(f"some of its layers see {window} positions only, and do not tell the interface so")
         if seen != stated:
-            self.geometry = KVGeometry(tuple(LayerGeometry(*shape) for shape in seen))
+            self.geometry = KVGeometry(tuple(LayerGeometry(*shape) for shape in seen), self.geometry.indexers)
 
 
 def _refuse_by_config(hf: PreTrainedModel) -> None:

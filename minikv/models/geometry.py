@@ -12,6 +12,7 @@ from minikv.errors import ConfigError, UnsupportedModel
 
 GIB = 2**30
 ATTENTION_LAYER_TYPES = ("full_attention", "sliding_attention")
+INDEXED_LAYER_TYPES = {"indexed_attention", "deepseek_sparse_attention"}  # the second is its name in transformers 5.17
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,19 @@ class LayerGeometry:
 
 @dataclass(frozen=True)
 class KVGeometry:
-    """The shape of a model's KV cache, layer by layer."""
+    """The shape of a model's KV cache, layer by layer.
+
+    Attributes:
+        layers: one a layer of the model, then one for each indexer: its keys, one head wide, without values.
+        indexers: the layers that choose what a token attends to, and store keys for that.
+    """
 
     layers: tuple[LayerGeometry, ...]
+    indexers: tuple[int, ...] = ()
+
+    def index_row(self, layer: int) -> int:
+        """Where in `layers`, and in a pool, the keys of a layer's indexer are."""
+        return len(self.layers) - len(self.indexers) + self.indexers.index(layer)
 
     @classmethod
     def from_config(cls, config: PreTrainedConfig) -> KVGeometry:
@@ -56,6 +67,8 @@ class KVGeometry:
             raise UnsupportedModel(f"{config.model_type} is no decoder-only language model")
         text: Any = config.get_text_config(decoder=True)
         kinds = getattr(text, "layer_types", None) or ()
+        if kinds and set(kinds) <= INDEXED_LAYER_TYPES:
+            return cls._indexed(text, _need(text, "num_hidden_layers"))
         for kind in kinds:
             if kind not in ATTENTION_LAYER_TYPES:
                 raise UnsupportedModel(
@@ -66,6 +79,15 @@ class KVGeometry:
         if getattr(text, "is_heterogeneous", False):
             return cls(tuple(_layer(text.per_layer_config[layer]) for layer in range(num_layers)))
         return cls((_layer(text),) * num_layers)
+
+    @classmethod
+    def _indexed(cls, text: Any, num_layers: int) -> KVGeometry:
+        """Latent vectors and keys of indexers, as transformers caches them from 5.18 on; the trial corrects it."""
+        kinds = _stated(text, "indexer_types") or ["full"] * num_layers
+        indexers = tuple(layer for layer, kind in enumerate(kinds) if kind == "full")
+        index = LayerGeometry(kv_heads=1, key_dim=_need(text, "index_head_dim"), value_dim=0)
+        latent = LayerGeometry(1, _need(text, "kv_lora_rank"), _need(text, "qk_rope_head_dim"))
+        return cls((latent,) * num_layers + (index,) * len(indexers), indexers)
 
     def bytes_per_token(self, dtype: torch.dtype = torch.float16) -> int:
         """Bytes that one token takes in all layers, as this engine stores it."""

@@ -97,6 +97,8 @@ OFF: list[tuple[str, dict[str, Any] | Callable[[Any], None]]] = [
     *((name, {"attention_multiplier": 8**-0.5}) for name in ("granite", "granitemoe")),
     ("gemma2", {"attn_logit_softcapping": None}),
     ("gemma3_text", {"query_pre_attn_scalar": 8}),
+    ("deepseek_v32", {"index_topk": WIDE}),
+    ("glm_moe_dsa", {"index_topk": WIDE}),
     ("gpt2", _without_positions),
     ("gpt2-scaled", {"scale_attn_by_inverse_layer_idx": False}),
     ("gpt2-scaled", {"scale_attn_weights": True}),
@@ -193,7 +195,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "doge": (SIZES, "it makes an attention mask of its own"),
     "electra": (SIZES, DIFFERS),
     "falcon": (WITHOUT_HEAD_DIM, BYPASS),
-    "glm_moe_dsa": (SIZES | LATENT | {"head_dim": 12}, LAYERS.format("indexed")),
     "gpt_neo": (
         {
             "vocab_size": VOCABULARY, "hidden_size": 32, "num_layers": 2, "num_heads": 4,
