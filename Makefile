@@ -11,6 +11,11 @@ TEST_ENV := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 PYTEST := $(TEST_ENV) $(PY) -m pytest -n 2 --dist loadfile
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=300 --nbval-sanitize-with tests/nbval.cfg
 
+# The oldest supported transformers, with a huggingface-hub that it accepts, in a folder that shadows the installed one.
+OLDEST := build/oldest
+OLDEST_TRANSFORMERS := transformers==5.17.0 huggingface-hub==1.33.0
+OLDEST_TESTS := test_families.py test_oracle.py test_grid.py
+
 .DEFAULT_GOAL := help
 .PHONY: help setup lab demo test quick test-more lint notebooks lock clean
 
@@ -33,8 +38,10 @@ test: setup ## set up, then all tests and notebooks
 quick: setup ## the quick tests: under three minutes on two idle cores
 	$(PYTEST) -m "not more and not slow and not browser" tests
 
-test-more: setup ## the long tests that `make test` leaves out
+test-more: setup ## the long tests that `make test` leaves out, and the families on the oldest transformers
 	$(PYTEST) -m more tests
+	@$(PY) -m pip install -q --no-deps --upgrade --target $(OLDEST) $(OLDEST_TRANSFORMERS)
+	PYTHONPATH=$(OLDEST) $(PYTEST) -m "not more and not model" $(addprefix tests/engine/,$(OLDEST_TESTS))
 
 lint: setup ## ruff, and mypy (strict) on the package
 	$(PY) -m ruff check .

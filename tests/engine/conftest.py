@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import pytest
+import transformers
 from helpers import FAMILIES
+from packaging.version import Version
 
 from minikv import load_model
+from minikv.errors import UnsupportedModel
 from minikv.models.adapter import BoundModel
+
+# Families that the oldest supported transformers runs outside of its attention interface; refused there by name.
+NOT_IN_OLDEST = {"codegen", "gptj"} if Version(transformers.__version__) < Version("5.24") else set()
 
 _built: dict[str, BoundModel] = {}
 
@@ -25,6 +31,10 @@ def tiny() -> BoundModel:
 def family(request: pytest.FixtureRequest) -> BoundModel:
     """A random model of the family that the test is parametrised with, through `indirect`."""
     name: str = request.param
+    if name in NOT_IN_OLDEST:
+        with pytest.raises(UnsupportedModel, match="cannot be served"):
+            FAMILIES[name]()
+        pytest.skip(f"transformers {transformers.__version__} cannot serve {name}")
     if name not in _built:
         _built[name] = FAMILIES[name]()
     return _built[name]

@@ -217,7 +217,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "qwen2_moe": (SIZES | EXPERTS | {"use_sliding_window": True, "sliding_window": WIDE}, UNTOLD),
     "qwen3_5_text": (SIZES, LAYERS.format("linear")),
     "qwen3_next": (SIZES, LAYERS.format("linear")),
-    "recurrent_gemma": (SIZES, LAYERS.format("linear")),
+    "recurrent_gemma": (SIZES, "layers"),  # older ones of transformers do not say of which type
     "roberta": (SIZES, DIFFERS),
     "rwkv": ({"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2}, "does not say its num_attention"),
     "xglm": ({"vocab_size": VOCABULARY, "d_model": 32, "ffn_dim": 48, "num_layers": 2, "attention_heads": 4}, BYPASS),
