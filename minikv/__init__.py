@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from minikv.models.geometry import KVGeometry as KVGeometry
     from minikv.sampling import SamplingParams as SamplingParams
     from minikv.scheduling.request import Completion as Completion
+    from minikv.streaming import Chunk as Chunk
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "Chunk": "minikv.streaming",
     "Cluster": "minikv.disagg.router",
     "ClusterConfig": "minikv.config",
     "Completion": "minikv.scheduling.request",

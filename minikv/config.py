@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
@@ -43,6 +43,13 @@ def yes_or_no(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(f"{name} must be True or False, not {value!r}")
     return value
+
+
+def several(name: str, values: object) -> tuple[Any, ...]:
+    """Return `values` as a tuple, or raise `ConfigError` unless they are a list of any kind."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise ConfigError(f"{name} must be a list, not {values!r}")
+    return tuple(values)
 
 
 @dataclass(frozen=True, kw_only=True)

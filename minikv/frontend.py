@@ -211,6 +211,7 @@ class Frontend(ABC):
         with self.lock:
             number, self._next_number = self._next_number, self._next_number + 1
             request = Request(number, (), params, tenant)
+            request.index = index
             self.requests[number] = request
             try:
                 request = self._read(number, prompt, params, tenant)
@@ -227,6 +228,8 @@ class Frontend(ABC):
 
     def _read(self, number: int, prompt: Prompt, params: SamplingParams, tenant: str) -> Request:
         decode = self.model.decode if self.model.tokenizer else None
+        if params.stop and decode is None:
+            raise Rejected(f"{self.model.name} has no tokenizer, so no stop text can be seen; use stop_token_ids")
         ids = self.model.encode(prompt)
         return Request(number, ids, params, tenant, eos_ids=self.model.eos_ids, decode=decode)
 

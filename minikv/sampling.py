@@ -18,7 +18,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from minikv.config import ABOVE_0, number, whole_number, yes_or_no
+from minikv.config import ABOVE_0, number, several, whole_number, yes_or_no
 from minikv.errors import ConfigError, EngineFailed
 
 if TYPE_CHECKING:
@@ -87,10 +87,13 @@ class SamplingParams:
             raise ConfigError(f"min_tokens={self.min_tokens} is more than max_tokens={self.max_tokens}")
         if self.seed is not None and self.seed >= 2**64:
             raise ConfigError(f"seed must be below 2**64, not {self.seed}")
-        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        stop = (self.stop,) if isinstance(self.stop, str) else several("stop", self.stop)
         if not all(isinstance(text, str) and text for text in stop):
             raise ConfigError(f"stop must be a text or a list of texts, none of them empty, not {self.stop!r}")
-        ids = tuple(whole_number("a stop token id", token, least=0) for token in self.stop_token_ids)
+        ids = tuple(
+            whole_number("each of stop_token_ids", token, least=0)
+            for token in several("stop_token_ids", self.stop_token_ids)
+        )
         object.__setattr__(self, "stop", stop)
         object.__setattr__(self, "stop_token_ids", ids)
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from minikv.errors import RequestAborted
 from minikv.models.adapter import Prompt
 from minikv.sampling import SamplingParams
 from minikv.scheduling.request import Completion
@@ -38,10 +39,23 @@ class Chunk:
 class _Reader:
     """What of one request was given out already."""
 
-    def __init__(self, server: Frontend, number: int) -> None:
+    def __init__(self, server: Frontend) -> None:
         self.server = server
-        self.number = number
+        self.number = -1
         self._letters = self._tokens = 0
+        self._left = False
+
+    def submit(self, prompt: Prompt, params: SamplingParams | None, tenant: str) -> None:
+        """Hand the prompt in, unless the caller left while this thread waited for a step to end."""
+        with self.server.lock:
+            if not self._left:
+                self.number = self.server.submit(prompt, params, tenant)
+
+    def leave(self) -> None:
+        """Nobody reads on."""
+        with self.server.lock:
+            self._left = True
+            self.server.forget(self.number)
 
     def next(self) -> Chunk:
         """Step until there is news; raises the error of an answer that has one."""
@@ -53,11 +67,15 @@ class _Reader:
             self.server.step()
 
     def _news(self) -> Chunk | None:
-        request = self.server.requests[self.number]
+        request = self.server.requests.get(self.number)
+        if request is None:
+            raise RequestAborted(f"the answer to request {self.number} was fetched or forgotten by somebody else")
         if not request.answered and len(request.output_ids) == self._tokens:
             return None
         text, ids = request.read_text()[self._letters :], tuple(request.output_ids[self._tokens :])
-        completion = self.server.result(self.number) if request.answered and not (request.error and ids) else None
+        completion = (
+            self.server.result(self.number) if request.answered and not (request.error and (ids or text)) else None
+        )
         if completion and completion.error:
             raise completion.error
         self._letters, self._tokens = self._letters + len(text), len(request.output_ids)
@@ -68,27 +86,30 @@ def chunks(
     server: Frontend, prompt: Prompt, params: SamplingParams | None, tenant: str
 ) -> Generator[Chunk, None, None]:
     """See `Frontend.stream`."""
-    reader = _Reader(server, server.submit(prompt, params, tenant))
+    reader = _Reader(server)
     try:
+        reader.submit(prompt, params, tenant)
         while True:
             chunk = reader.next()
             yield chunk
             if chunk.completion:
                 return
     finally:
-        server.forget(reader.number)
+        reader.leave()
 
 
 async def chunks_async(
     server: Frontend, prompt: Prompt, params: SamplingParams | None, tenant: str
 ) -> AsyncGenerator[Chunk, None]:
     """See `Frontend.stream_async`."""
-    reader = _Reader(server, await asyncio.to_thread(server.submit, prompt, params, tenant))
+    reader = _Reader(server)
     try:
+        await asyncio.to_thread(reader.submit, prompt, params, tenant)
         while True:
             chunk = await asyncio.to_thread(reader.next)
             yield chunk
             if chunk.completion:
                 return
     finally:
-        await asyncio.shield(asyncio.to_thread(server.forget, reader.number))
+        # A future and not a task: a loop that ends cancels its tasks, even before they have begun.
+        await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, reader.leave))

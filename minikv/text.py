@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from os.path import commonprefix
 
 BROKEN = "\ufffd"  # what a decoder gives for bytes that are no whole character
 LONGEST_CHARACTER = 4  # bytes, so at most as many tokens
@@ -31,9 +32,9 @@ class Detokenizer:
         self.stopped = False
         self._decode = decode
         self._stop = tuple(stop)
-        tail = list(prompt_ids[-LONGEST_CHARACTER:])
-        self._ids = tail if decode(tail).endswith(BROKEN) else []
-        self._before, self._done = 0, len(self._ids)  # tokens decoded along, and tokens whose text is final
+        self._ids = _unfinished(decode, prompt_ids)
+        self._tail = len(self._ids)  # of the prompt
+        self._before, self._done = 0, self._tail  # tokens decoded along, and tokens whose text is final
         self._held = ""  # final, but perhaps the beginning of a stop text
 
     def push(self, token: int, *, may_stop: bool = True) -> None:
@@ -41,10 +42,14 @@ class Detokenizer:
         if self.stopped:
             return
         self._ids.append(token)
-        new = self._new_text()
-        if new and not new.endswith(BROKEN):
-            self._before, self._done = self._done, len(self._ids)
-            self._add(new, self._stop if may_stop else ())
+        new, stops = self._new_text(), self._stop if may_stop else ()
+        whole = new.rstrip(BROKEN)
+        if new and new == whole:
+            self._before = self._done if self._done > self._tail else 0  # never inside a character
+            self._done = len(self._ids)
+            self._add(new, stops)
+        elif any(stop in self._held + whole for stop in stops):
+            self._add(whole, stops)
 
     def finish(self) -> None:
         """No more tokens come: give out what was held back, a broken character too."""
@@ -55,8 +60,10 @@ class Detokenizer:
 
     def _new_text(self) -> str:
         final, together = self._decode(self._ids[self._before : self._done]), self._decode(self._ids[self._before :])
-        if not together.startswith(final):  # the answer completes the prompt's last character
-            final = final.rstrip(BROKEN)
+        if not together.startswith(final):
+            if not final.endswith(BROKEN):  # bytes that are no character yet spoil those next to them
+                return self._decode(self._ids[self._done :])
+            final = commonprefix([final, together])  # noqa: RUF071 - texts, not paths; the answer completes the prompt's last character
         return together[len(final) :]
 
     def _add(self, new: str, stops: Sequence[str]) -> None:
@@ -69,6 +76,16 @@ class Detokenizer:
         keep = max((_overlap(pending, stop) for stop in stops), default=0)
         self.text += pending[: len(pending) - keep]
         self._held = pending[len(pending) - keep :]
+
+
+def _unfinished(decode: Callable[[Sequence[int]], str], ids: Sequence[int]) -> list[int]:
+    """The last tokens of a prompt, if they begin a character that they do not end."""
+    for count in range(LONGEST_CHARACTER):
+        end = len(ids) - count
+        starts = range(max(0, end - LONGEST_CHARACTER), end)
+        if end <= 0 or any(not decode(ids[start:end]).endswith(BROKEN) for start in reversed(starts)):
+            return list(ids[max(0, end) :])
+    return []  # no text, however it is looked at
 
 
 def _overlap(text: str, stop: str) -> int:

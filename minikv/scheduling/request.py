@@ -25,7 +25,7 @@ class Completion:
         tenant: whose request it was.
         prompt_tokens: length of the prompt, recorded at the door; 0 if the prompt could not be read.
         token_ids: generated tokens, with the token that ended the answer if there was one.
-        text: their text, without special tokens and without the stop text that ended it.
+        text: their text, without special tokens and without the stop text or stop token that ended it.
         finish_reason: "stop" (end of sequence, stop token or stop text), "length" (`max_tokens` reached),
             "rejected", "abort" or "error".
         error: why, for the last three; otherwise None.
@@ -133,7 +133,8 @@ class Request:
     def read_text(self) -> str:
         """The final text so far; all of it once the request is finished."""
         for index in range(self._num_pushed, len(self.output_ids)):
-            self.text.push(self.output_ids[index], may_stop=index + 1 >= self.params.min_tokens)
+            if self.output_ids[index] not in self.stop_ids:
+                self.text.push(self.output_ids[index], may_stop=index + 1 >= self.params.min_tokens)
         self._num_pushed = len(self.output_ids)
         if self.finished:
             self.text.finish()
