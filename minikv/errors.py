@@ -134,4 +134,9 @@ def as_minikv(error: BaseException, step: int | None = None) -> MinikvError:
     """
     if isinstance(error, BrokenRule) and error.step is None:
         error.step = step
-    return error if isinstance(error, MinikvError) else EngineFailed(f"{type(error).__name__}: {error}")
+    if isinstance(error, MinikvError):
+        return error
+    where = "" if step is None else f" (step {step})"
+    failure = EngineFailed(f"{type(error).__name__}: {error}{where}")
+    failure.__cause__ = error  # with the line where it was raised
+    return failure

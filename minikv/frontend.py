@@ -75,6 +75,7 @@ class Frontend(ABC):
         self.context_length = context_length
         limits = (self.config.over_limit, self.config.max_waiting)
         self.admission = self.parts.admission(context_length, capacities, *limits)
+        self.parts.require("admission", self.admission, "check")
 
     def step(self) -> None:
         """Do one step of work for everybody who runs.
@@ -92,11 +93,14 @@ class Frontend(ABC):
                 self._step()
             finally:
                 self._stepping = False
-                for request in self._aborted:
-                    self._finish(request)
-                self._aborted.clear()
+                self._take_back_aborted()
             if self._progress() == before:
                 self._refuse_to_idle()
+
+    def _take_back_aborted(self) -> None:
+        """Finish those that were aborted while a node computed; no node computes now."""
+        while self._aborted:
+            self._finish(self._aborted.pop())
 
     @abstractmethod
     def _step(self) -> None:
@@ -235,10 +239,14 @@ class Frontend(ABC):
 
     def _let_in(self, request: Request) -> None:
         """Ask the door, and take the request in."""
-        ids = request.prompt_ids
+        ids, before = request.prompt_ids, (request.number, request.tenant, request.params)
         request.max_tokens = self._door(request)
         if request.prompt_ids is not ids or request.prompt_tokens != len(ids):
-            raise BrokenRule("a prompt is immutable", f"the door changed that of request {request.number}")
+            raise BrokenRule("a prompt is immutable", f"the door changed that of request {before[0]}")
+        if before != (request.number, request.tenant, request.params) or request.finished or request.output_ids:
+            request.number, request.tenant, request.params = before
+            request.output_ids.clear()
+            raise BrokenRule("the door looks at a request and changes nothing", f"it changed request {before[0]}")
         entry = Admit(
             self.trace.step, self.name, request.number, request.tenant, request.prompt_tokens, request.max_tokens
         )
@@ -326,8 +334,14 @@ class Frontend(ABC):
             request.finish(reason, error)
         try:
             self._drop(request)
+            if any(request.number in node.pool.tables for node in self.nodes):
+                raise BrokenRule("who is finished holds nothing", f"request {request.number} still has pages")
         except Exception as broken:
             self._stop(broken)
+        self._answer(request)
+
+    def _answer(self, request: Request) -> None:
+        """Give the final answer out, once."""
         if request.answered:
             return
         request.answered = True
@@ -338,10 +352,11 @@ class Frontend(ABC):
 
     def _run(self, node: Node) -> list[Request]:
         """One step of a node; finished requests get their answer. Returns those that got a token and go on."""
+        self._take_back_aborted()  # nobody who is finished is planned
         try:
             stepped = node.step()
         except BaseException as error:  # an interrupt leaves half a step behind, as any error does
-            self._fail(node.at_risk, error)
+            self._fail(node.at_risk, error, half_done=bool(node.in_step))
             if not isinstance(error, Exception):
                 raise
             return []
@@ -350,10 +365,14 @@ class Frontend(ABC):
                 self._finish(request)
         return [request for request in stepped if not request.finished]
 
-    def _fail(self, requests: Sequence[Request], error: BaseException) -> None:
-        """A step broke: its requests say so to their callers. If the pools are whole, the others go on."""
+    def _fail(self, requests: Sequence[Request], error: BaseException, half_done: bool = False) -> None:
+        """A step broke: its requests say so to their callers. If the pools are whole, the others go on.
+
+        An error may name the one request that it concerns, unless the step was half done: then what counts as
+        written may never have been stored, for any of its requests.
+        """
         failure = as_minikv(error, self.trace.step)
-        one = failure.request if isinstance(failure, BrokenRule) else None
+        one = failure.request if isinstance(failure, BrokenRule) and not half_done else None
         numbers = {getattr(request, "number", None) for request in requests} if one is None else {one}
         unanswered = [request for request in list(self.requests.values()) if not request.answered]
         for request in [each for each in unanswered if each.number in numbers] or unanswered:
@@ -367,8 +386,8 @@ class Frontend(ABC):
     def _stop(self, broken: Exception) -> None:
         """The pools cannot be trusted any more: everybody, now and later, is told so."""
         why = as_minikv(broken, self.trace.step)
-        self._failure = self._failure or EngineFailed(f"the engine stopped: {type(broken).__name__}: {why}")
+        self._failure = self._failure or EngineFailed(f"the engine stopped: {why}")
         for request in list(self.requests.values()):
             if not request.finished:
                 request.finish("error", self._failure)
-            request.answered = True
+            self._answer(request)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping
 from itertools import islice
 
@@ -12,13 +11,14 @@ from minikv.attention import torch_backend
 from minikv.attention.metadata import AttentionMetadata
 from minikv.config import NodeConfig
 from minikv.errors import BrokenRule, ConfigError, as_minikv
-from minikv.memory import Ledger, PagePool, check_pages
+from minikv.health.guards import as_token, check_plan
+from minikv.memory import Ledger, PagePool
 from minikv.models.adapter import BoundModel
 from minikv.parts import Parts
 from minikv.sampling import log_probabilities
 from minikv.scheduling.admission import NodeCapacity
 from minikv.scheduling.request import Request
-from minikv.scheduling.scheduler import Scheduled, check_plan
+from minikv.scheduling.scheduler import Scheduled
 from minikv.trace import Trace
 
 
@@ -69,7 +69,10 @@ class Node:
             ledger=ledger,
             trace=trace,
         )
+        if not isinstance(self.pool, PagePool):
+            raise ConfigError(f"pool must be a PagePool, not {type(self.pool).__name__}")
         self.scheduler = parts.scheduler(self.pool, config)
+        parts.require("scheduler", self.scheduler, "waiting running add schedule remove")
         self.in_step: list[Request] = []
         self.num_steps = self.num_tokens = 0
 
@@ -88,10 +91,10 @@ class Node:
     def step(self) -> list[Request]:
         """Plan and compute one step; returns the requests that got a token. Does nothing if nobody can run."""
         self.in_step = []
-        plan = check_plan(self.scheduler.schedule(), self.scheduler, self.pool, self.config)
+        plan = check_plan(self.scheduler.schedule(), self.pool, self.config)
         self.in_step = [share.request for share in plan]
         if type(self.pool) is not PagePool:
-            check_pages(self.pool)
+            PagePool.check(self.pool)
         if not plan:
             return []
         ends = [self._is_last(share) for share in plan]
@@ -122,23 +125,20 @@ class Node:
     def _append(self, request: Request, logits: torch.Tensor) -> None:
         """Choose a request's next token; what goes wrong here is its error alone."""
         try:
-            token = self._as_token(self.sampler(logits, request), len(logits))
+            before = len(request.output_ids)
+            token = as_token(self.sampler(logits, request), len(logits))
+            if len(request.output_ids) != before:
+                raise BrokenRule("a sampler leaves the request alone", f"it added {request.output_ids[before:]}")
             if request.params.logprobs is not None and not request.finished:
                 request.logprobs.append(log_probabilities(logits, token, request.params.logprobs))
             request.append(token)
         except Exception as error:
             request.finish("error", as_minikv(error, self.trace.step))
 
-    def _as_token(self, chosen: object, vocabulary: int) -> int:
-        if isinstance(chosen, bool) or not hasattr(chosen, "__index__"):
-            raise BrokenRule("a sampler returns one token id", f"{chosen!r:.60} came")
-        token = operator.index(chosen)
-        if not 0 <= token < vocabulary:
-            raise BrokenRule("a sampler returns a token of the vocabulary", f"{token} is not in 0 to {vocabulary - 1}")
-        return token
-
     def release(self, request: Request) -> None:
         """Forget a request and take its pages back, if it has any here. Safe to call more than once."""
-        self.scheduler.remove(request)
-        if table := self.pool.tables.get(request.number):
-            self.pool.free(table)
+        try:
+            self.scheduler.remove(request)
+        finally:
+            if table := self.pool.tables.get(request.number):
+                self.pool.free(table)

@@ -42,3 +42,9 @@ class Parts:
         for field in fields(self):
             if not callable(part := getattr(self, field.name)):
                 raise ConfigError(f"{field.name} must be something that can be called, not {part!r}")
+
+    def require(self, name: str, part: object, methods: str) -> None:
+        """Raise `ConfigError` unless a part that was built has all that the server will ask of it."""
+        for method in methods.split():
+            if not hasattr(part, method):
+                raise ConfigError(f"{name} must have {methods}; {type(part).__name__} has no {method}")

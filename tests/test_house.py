@@ -144,13 +144,19 @@ def test_file_is_short(path: Path) -> None:
 
 
 def test_engine_can_be_read_in_a_sitting() -> None:
-    """`pytest -s` shows how many lines of code it has."""
-    proper = ENGINE - {"errors", "config", "trace", "health"}  # the rooms that DESIGN.md counts
-    counted = [path for path in FILES if room(path) in proper and name_of(path) not in NOT_COUNTED]
-    total = sum(map(code_lines, counted))
-    print(f"engine: {total} lines of code in {len(counted)} files")
-    assert len(counted) > 15
-    assert total < 2000
+    """`pytest -s` shows how many lines of code it has: the rooms that DESIGN.md counts, and with the caller's side.
+
+    Not counted: what looks on (`trace`, `health`), and the ground floor.
+    """
+    rooms = {"models", "memory", "attention", "scheduling", "engine", "sampling", "disagg"}
+    others = {"node", "frontend", "parts", "streaming", "text"}
+    assert rooms | others == ENGINE - {"errors", "config", "trace", "health"}
+    counted = {path: code_lines(path) for path in FILES if name_of(path) not in NOT_COUNTED}
+    proper = sum(lines for path, lines in counted.items() if room(path) in rooms)
+    total = proper + sum(lines for path, lines in counted.items() if room(path) in others)
+    print(f"engine proper: {proper} lines of code; with node, frontend, parts, streaming and text: {total}")
+    assert 1000 < proper < 2000
+    assert total < 2500
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)

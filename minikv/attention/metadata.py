@@ -78,9 +78,13 @@ class AttentionMetadata:
         writes, positions, sequences, start = [], [], [], 0
         for table, length in zip(tables, lengths, strict=True):
             first = table.written
-            writes.append(pool.begin_write(table, first, first + length))
-            positions.append(np.arange(first, first + length))
-            slots = torch.from_numpy(pool.begin_read(table)).to(device)
+            stop = first + length
+            writes.append(pool.begin_write(table, first, stop))
+            positions.append(np.arange(first, stop))
+            read = pool.begin_read(table)
+            if type(pool) is not PagePool:
+                _check_own(table, stop, writes[-1], read)
+            slots = torch.from_numpy(read).to(device)
             sequences.append(SequenceView(start, length, table.written, slots))
             start += length
         self.sequences = tuple(sequences)
@@ -98,10 +102,14 @@ class AttentionMetadata:
         """Store this step's keys and values, then read through the page tables; see `StepAttention`."""
         self.pool.store(layer, self.slot_mapping, key, value)
         keys, values = self.pool.keys[layer].flatten(0, 1), self.pool.values[layer].flatten(0, 1)
+        before = _versions(keys, values)
         output = self.backend(query, keys, values, self.sequences, options)
-        expected = (query.shape[0], query.shape[1], value.shape[2])
-        if not isinstance(output, torch.Tensor) or output.shape != expected:
-            found = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
+        if _versions(keys, values) != before:
+            raise BrokenRule("attention reads pages and does not write to them", f"layer {layer} was changed")
+        expected = ((query.shape[0], query.shape[1], value.shape[2]), query.dtype, query.device)
+        is_tensor = isinstance(output, torch.Tensor)
+        found = (tuple(output.shape), output.dtype, output.device) if is_tensor else type(output).__name__
+        if found != expected:
             raise BrokenRule(
                 "attention gives back [tokens, query heads, value width]",
                 f"{expected} was expected in layer {layer}, and {found} came",
@@ -121,3 +129,15 @@ class AttentionMetadata:
         view = self.sequences[index]
         ones = torch.ones(view.length, view.seq_len, dtype=torch.bool, device=self.slot_mapping.device)
         return ones.tril(view.seq_len - view.length)
+
+
+def _versions(*tensors: torch.Tensor) -> list[int]:
+    """Counters of writes to some tensors; none for a pool that was made in inference mode, which counts nothing."""
+    return [tensor._version for tensor in tensors if not tensor.is_inference()]
+
+
+def _check_own(table: PageTable, stop: int, written: np.ndarray, read: np.ndarray) -> None:
+    own = table.slots(0, stop)
+    right = table.written == stop and np.array_equal(read, own) and np.array_equal(written, own[stop - len(written) :])
+    if not right or len(written) == 0:
+        raise BrokenRule("a step writes and reads slots of its own table", f"request {table.owner} has others")

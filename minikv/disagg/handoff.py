@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 
 from minikv.errors import HandoffRefused
@@ -86,18 +87,43 @@ def verify(handoff: Handoff, pool: PagePool, *, request: int, expected_tokens: i
         )
     num_pages = pages_needed(expected_tokens, pool.page_size)
     for name, own, sent in (("keys", pool.keys, handoff.keys), ("values", pool.values, handoff.values)):
-        if len(sent) != len(own):
-            raise HandoffRefused(f"request {request}: {name} of {len(sent)} layers came, not of {len(own)}")
+        count = len(sent) if isinstance(sent, Sequence) else 0
+        if count != len(own):
+            raise HandoffRefused(f"request {request}: {name} of {count} layers came, not of {len(own)}")
         for layer, (mine, theirs) in enumerate(zip(own, sent, strict=True)):
-            expected = (num_pages, *mine.shape[1:])
-            if tuple(theirs.shape) != expected or theirs.dtype != mine.dtype:
-                raise HandoffRefused(
-                    f"request {request}: {name} of layer {layer} came as {tuple(theirs.shape)} of {theirs.dtype}, "
-                    f"not as {expected} of {mine.dtype}"
-                )
+            found, expected = _form(theirs), f"{(num_pages, *mine.shape[1:])} of {mine.dtype}"
+            if found != expected:
+                raise HandoffRefused(f"request {request}: {name} of layer {layer} came as {found}, not as {expected}")
+    _verify_records(handoff, num_pages * pool.page_size)
     seen = digest_of(handoff.request, handoff.num_tokens, handoff.first_token, handoff.keys, handoff.values)
     if seen != handoff.digest:
         raise HandoffRefused(f"request {request}: the contents do not match their digest")
+
+
+def _form(tensor: object) -> str:
+    return f"{tuple(tensor.shape)} of {tensor.dtype}" if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+
+
+def _verify_records(handoff: Handoff, slots: int) -> None:
+    """The sender's ledger, if it keeps one, must say that the request wrote all that is promised, each in its place."""
+    records = handoff.records
+    if records is None:
+        return
+    if not isinstance(records, SlotRecords) or any(
+        not isinstance(entry, np.ndarray) or entry.shape != (slots,)
+        for entry in (records.writer, records.position, records.current)
+    ):
+        raise HandoffRefused(f"request {handoff.request}: records of {slots} slots were expected")
+    written = slice(handoff.num_tokens)
+    right = (
+        (records.writer[written] == handoff.request)
+        & (records.position[written] == np.arange(handoff.num_tokens))
+        & records.current[written]
+    )
+    if not right.all():
+        raise HandoffRefused(
+            f"request {handoff.request}: {int((~right).sum())} of {handoff.num_tokens} slots were not written by it"
+        )
 
 
 class Contract:

@@ -100,6 +100,13 @@ class DecodeNode(Node):
 
     def readable(self, request: Request, handoff: Handoff) -> int:
         """Positions that may be read after the handoff: those that were written, no more."""
+        came = min((tensor.shape[0] for tensor in handoff.keys), default=0) * self.pool.page_size
+        if came < handoff.num_tokens:
+            raise BrokenRule(
+                "what is imported fits the pages that were lent for it",
+                f"{handoff.num_tokens} positions are promised, and pages for {came} came",
+                request.number,
+            )
         return handoff.num_tokens
 
     def release(self, request: Request) -> None:

@@ -63,6 +63,7 @@ class Cluster(Frontend):
         self.prefill = self.prefill_type("prefill", model, settings.prefill, **common)
         self.decode = self.decode_type("decode", model, settings.decode, **common)
         self.prefill.contract = self.decode.contract = handoff()
+        self.parts.require("handoff", self.prefill.contract, "pack verify")
         self.nodes = (self.prefill, self.decode)
         self.between: deque[Request] = deque()  # prompt done, handoff not yet taken
         self._open_door(context_length)
@@ -83,7 +84,7 @@ class Cluster(Frontend):
             try:
                 moved = self._hand_over(request)
             except BaseException as error:
-                self._fail([request], error)
+                self._fail([request], error, half_done=True)  # whatever the error names, it is this one's
                 if not isinstance(error, Exception):
                     raise
                 continue

@@ -56,7 +56,8 @@ def _check_request(server: Frontend, request: Request, homes: int) -> None:
         if not holds:
             raise BrokenRule(rule, f"request {request.number} ({request.finish_reason or 'unfinished'})")
 
-    expect(len(request.prompt_ids) == request.prompt_tokens, "a prompt is immutable")  # [2]
+    length, contents = len(request.prompt_ids), hash(request.prompt_ids)
+    expect((length, contents) == (request.prompt_tokens, request.prompt_hash), "a prompt is immutable")  # [2]
     expect(
         (request.error is None) == (request.finish_reason in (None, "stop", "length")), "the worst status wins"
     )  # [8]

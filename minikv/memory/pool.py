@@ -129,7 +129,11 @@ class PagePool:
             self.trace.extend(events.allocated(self.trace.step, self.node, table, first))
 
     def _granted(self, wanted: int) -> list[int]:
-        pages = page_numbers(self.allocator.allocate(wanted), wanted)
+        try:
+            grant = self.allocator.allocate(wanted)
+        except OutOfPages as error:
+            raise BrokenRule(GRANT_RULE, f"{wanted} pages were asked for, {self.num_free} are free: {error}") from error
+        pages = page_numbers(grant, wanted)
         for page in pages:
             if not 0 <= page < self.num_pages:
                 raise BrokenRule(GRANT_RULE, f"{page} is no page of this pool (0 to {self.num_pages - 1})")
@@ -261,7 +265,8 @@ class PagePool:
         own = [tuple(tensor.shape[1:]) for tensor in (*self.keys, *self.values)]
         came = [tuple(tensor.shape) for tensor in (*keys, *values)]
         count = came[0][0] if came and came[0] else 0
-        if came != [(count, *shape) for shape in own] or count > len(table.pages) or written > table.allocated:
+        fits = count <= len(table.pages) and 0 <= written <= table.allocated
+        if came != [(count, *shape) for shape in own] or not fits:
             raise BrokenRule(
                 "what is imported fits the pages that were lent for it",
                 f"{written} positions of request {table.owner} in {count} pages came for {len(table.pages)} pages",
@@ -314,7 +319,9 @@ def check_pages(pool: PagePool) -> None:
         raise BrokenRule("a page has one holder", f"a table on {pool.node} holds a page that does not exist")
     if len(lent) + pool.num_free != pool.num_pages:
         raise BrokenRule("free + lent == total", f"{pool.num_free} + {len(lent)} != {pool.num_pages} on {pool.node}")
-    for table in pool.tables.values():
+    for number, table in pool.tables.items():
+        if table.owner != number:
+            raise BrokenRule("a page has one holder", f"request {number} holds the table of request {table.owner}")
         if table.written > table.allocated:
             raise BrokenRule(
                 "allocated >= written", f"request {table.owner} wrote {table.written} of {table.allocated} slots"

@@ -85,6 +85,7 @@ class Request:
         self.number = number
         self.prompt_ids = tuple(prompt_ids)
         self.prompt_tokens = len(self.prompt_ids)
+        self.prompt_hash = hash(self.prompt_ids)
         self.params = params
         self.tenant = tenant
         self.index = 0

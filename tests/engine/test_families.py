@@ -13,7 +13,6 @@ from families import (
     FAMILIES,
     GPT_SIZES,
     HALF,
-    LATENT,
     LOCAL_EXPERTS,
     PLAIN,
     SIZES,

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from helpers import (
-    VOCABULARY,
     Server,
     answers,
     assert_quiet,
@@ -28,13 +26,10 @@ from helpers import (
 
 from minikv import Cluster, Completion, Engine, NodeConfig, Rejected, SamplingParams
 from minikv.attention import torch_backend
-from minikv.disagg.handoff import Handoff, digest_of
-from minikv.disagg.nodes import PrefillNode
 from minikv.errors import (
     BrokenRule,
     ConfigError,
     EngineFailed,
-    HandoffRefused,
     InvalidPrompt,
     MinikvError,
     RequestAborted,
@@ -99,53 +94,6 @@ def refusal_of(done: Completion) -> Rejected:
 # Limits
 
 
-@every
-@pytest.mark.parametrize("max_tokens", [1, 5])
-@pytest.mark.parametrize("context", [None, 40])
-@pytest.mark.parametrize("over", [-1, 0, 1])
-def test_around_the_limit(tiny: BoundModel, build: Build, context: int | None, max_tokens: int, over: int) -> None:
-    """https://github.com/vllm-project/vllm/issues/39734: pool of 64 slots, or context of 40 positions.
-
-    The last token is never written: a request needs prompt + max_tokens - 1 slots, prompt + max_tokens positions.
-    """
-    server = build(tiny, context_length=context) if context else build(tiny, context_length=64)
-    limit = (context or 64) - max_tokens
-    prompt = prompt_of(limit + over)
-    done = one(server, prompt, greedy(max_tokens))
-    if over <= 0:
-        assert answers([done]) == [reference(tiny, prompt, max_tokens)]
-    else:
-        error = refusal_of(done)
-        assert (error.limit, error.requested) == (limit, limit + 1)
-        assert str(limit) in str(error) and str(limit + 1) in str(error)
-
-
-@every
-@pytest.mark.parametrize("max_tokens", [1, 5])
-@pytest.mark.parametrize("over", [-1, 0, 1])
-def test_around_the_smaller_pool(tiny: BoundModel, build: Build, max_tokens: int, over: int) -> None:
-    """With a context above the pool, the smaller pool of 64 slots decides: 64 - max_tokens + 1 prompt tokens."""
-    server = build(tiny, context_length=500, allow_context_above_pool=True)
-    limit = 64 - max_tokens + 1
-    prompt = prompt_of(limit + over)
-    done = one(server, prompt, greedy(max_tokens))
-    if over <= 0:
-        assert answers([done]) == [reference(tiny, prompt, max_tokens)]
-    else:
-        error = refusal_of(done)
-        assert (error.limit, error.requested) == (limit, limit + 1)
-
-
-@both
-def test_refused_beside_others(tiny: BoundModel, build: Build) -> None:
-    """https://github.com/vllm-project/vllm/issues/286: only the long one is refused, and at once."""
-    server = build(tiny)
-    prompts = [prompt_of(9), prompt_of(500), [], prompt_of(12)]
-    done = server.generate(prompts, greedy(5))
-    assert [each.finish_reason for each in done] == ["length", "rejected", "rejected", "length"]
-    assert answers([done[0], done[3]]) == [reference(tiny, prompts[i], 5) for i in (0, 3)]
-
-
 @both
 def test_refusal_touches_nothing(tiny: BoundModel, build: Build) -> None:
     server = build(tiny)
@@ -176,26 +124,6 @@ def test_proposals_of_a_refusal_are_served(tiny: BoundModel) -> None:
 
 
 # Prompts that nobody could read
-
-
-@both
-@pytest.mark.parametrize(
-    "prompt",
-    [
-        [], "", (), [VOCABULARY * 10], [-1], [1, 2, -1], [True, False], [1.0, 2.0], ["1", "2"], [None], [1, None],
-        [[1, 2]], None, 7, 2.5, b"bytes", {1, 2}, {"role": "user"}, np.array([1.5]), torch.tensor([1.5]),
-        np.zeros((2, 2), dtype=int), torch.zeros(0, dtype=torch.long), torch.tensor(3), [2**70],
-    ],
-    ids=repr,
-)  # fmt: skip
-def test_unreadable_prompt(tiny: BoundModel, build: Build, prompt: Any) -> None:
-    """https://github.com/vllm-project/vllm/issues/7283: a typed answer to that prompt alone."""
-    server = build(tiny)
-    numbers = [server.submit(prompt_of(5), greedy(3)), server.submit(prompt)]
-    good, bad = finished(server, numbers)
-    assert isinstance(refusal_of(bad), InvalidPrompt)
-    assert answers([good]) == [reference(tiny, prompt_of(5), 3)]
-    assert_serves(server)
 
 
 @pytest.mark.parametrize(
@@ -381,14 +309,6 @@ def test_engine_without_sizes(tiny: BoundModel) -> None:
 
 
 @both
-def test_max_tokens_one(tiny: BoundModel, build: Build) -> None:
-    """https://github.com/sgl-project/sglang-jax/pull/56: one token, then the pages are back."""
-    server = build(tiny)
-    assert answers(served(server, [prompt_of(9)], greedy(1))) == [reference(tiny, prompt_of(9), 1)]
-    assert_quiet(server)
-
-
-@both
 def test_answer_is_fetched_once(tiny: BoundModel, build: Build) -> None:
     server = build(tiny)
     number = server.submit([1, 2, 3], greedy(2))
@@ -406,28 +326,6 @@ def test_step_with_nothing_to_do(tiny: BoundModel, build: Build) -> None:
     for _ in range(3):
         server.step()
     assert_serves(server)
-
-
-@both
-@pytest.mark.parametrize("length", range(1, 2 * PAGE + 2))
-@pytest.mark.parametrize("end", ["length", "stop", "abort"])
-def test_pages_come_back_however_it_ends(tiny: BoundModel, build: Build, length: int, end: str) -> None:
-    """https://github.com/sgl-project/sglang-jax/pull/982: at every length modulo the page size, each page once."""
-    server = build(tiny)
-    prompt = prompt_of(length)
-    eos = reference(tiny, prompt, 5)[-1]
-    before, tiny.eos_ids = tiny.eos_ids, frozenset([eos])
-    try:
-        number = server.submit(prompt, SamplingParams(max_tokens=8, ignore_eos=end != "stop"))
-        if end == "abort":
-            for _ in range(4):
-                server.step()
-            server.abort(number)
-        (done,) = finished(server, [number])
-    finally:
-        tiny.eos_ids = before
-    assert done.finish_reason == end
-    assert_quiet(server)
 
 
 @pytest.mark.parametrize("build", [one_node, small_prefill, small_decode])
@@ -494,30 +392,6 @@ def test_abort_after_so_many_steps(tiny: BoundModel, build: Build, steps: int) -
     expected = [reference(tiny, prompt_of(9, seed=i), 12) for i in range(3)]
     assert done.token_ids == expected[1][: len(done.token_ids)]
     assert answers(finished(server, [numbers[0], numbers[2]])) == [expected[0], expected[2]]
-    assert_serves(server)
-
-
-def waiting_for_decode(model: BoundModel) -> tuple[Cluster, list[int]]:
-    """Two prompts are done, and the decode pool holds one of them."""
-    server = unequal(model, 12, 4)
-    numbers = [server.submit(prompt_of(9, seed=i), greedy(7)) for i in range(2)]
-    server.step()
-    assert numbers[1] in server.prefill.pool.tables and numbers[1] not in server.decode.pool.tables
-    return server, numbers
-
-
-def test_abort_between_prompt_and_handoff(tiny: BoundModel) -> None:
-    server, numbers = waiting_for_decode(tiny)
-    aborted(server, numbers[1])
-    assert server.prefill.pool.num_free == 12
-    assert answers(finished(server, numbers[:1])) == [reference(tiny, prompt_of(9), 7)]
-    assert_serves(server)
-
-
-def test_abort_of_whom_the_other_waits_for(tiny: BoundModel) -> None:
-    server, numbers = waiting_for_decode(tiny)
-    aborted(server, numbers[0])
-    assert answers(finished(server, numbers[1:])) == [reference(tiny, prompt_of(9, seed=1), 7)]
     assert_serves(server)
 
 
@@ -673,158 +547,6 @@ def finished_unchecked(server: Server, numbers: Sequence[int]) -> list[Completio
             break
         server.step()
     return [server.result(number) for number in numbers]
-
-
-# Between two nodes
-
-
-def test_full_decode_pool_makes_handoffs_wait(tiny: BoundModel) -> None:
-    """Room for one request at a time behind a prefill node with room for many: all are served, in order."""
-    server = unequal(tiny, 40, 5)
-    prompts = [prompt_of(10, seed=i) for i in range(7)]
-    numbers = [server.submit(prompt, greedy(9)) for prompt in prompts]
-    assert answers(finished(server, numbers)) == [reference(tiny, prompt, 9) for prompt in prompts]
-    ends = [event.request for event in server.trace if isinstance(event, Finish)]
-    assert ends == numbers
-    assert_quiet(server)
-
-
-def test_decode_batch_of_one(tiny: BoundModel) -> None:
-    server = Cluster(
-        tiny, prefill=NodeConfig(num_pages=40), decode=NodeConfig(num_pages=40, max_batch_size=1), page_size=PAGE
-    )
-    prompts = [prompt_of(5 + i, seed=i) for i in range(4)]
-    assert answers(served(server, prompts, greedy(6))) == [reference(tiny, prompt, 6) for prompt in prompts]
-
-
-def tampered(handoff: Handoff, how: str) -> Handoff:
-    keys = tuple(tensor.clone() for tensor in handoff.keys)
-    values = tuple(tensor.clone() for tensor in handoff.values)
-    if how == "key bit":
-        keys[1].flatten(0, 1)[handoff.num_tokens - 1, 0, 0] += 1e-6
-        return replace(handoff, keys=keys)
-    if how == "value bit":
-        values[0][0, 0, 0, 0] *= -1
-        return replace(handoff, values=values)
-    if how == "first token":
-        return replace(handoff, first_token=handoff.first_token + 1)
-    if how == "swapped layers":
-        return replace(handoff, keys=keys[::-1])
-    if how == "last page lost":
-        return replace(handoff, keys=tuple(k[:-1] for k in keys), values=tuple(v[:-1] for v in values))
-    if how == "last page zero":
-        for tensor in (*keys, *values):
-            tensor[-1] = 0
-        return replace(handoff, keys=keys, values=values)
-    if how == "last layer lost":
-        return replace(handoff, keys=keys[:-1], values=values[:-1])
-    if how == "no pages":
-        return replace(handoff, keys=(), values=())
-    if how == "one page more":
-        return replace(
-            handoff,
-            keys=tuple(torch.cat([k, k[:1]]) for k in keys),
-            values=tuple(torch.cat([v, v[:1]]) for v in values),
-        )
-    if how == "half precision":
-        halves = tuple(k.half() for k in keys), tuple(v.half() for v in values)
-        digest = digest_of(handoff.request, handoff.num_tokens, handoff.first_token, *halves)
-        return replace(handoff, keys=halves[0], values=halves[1], digest=digest)
-    numbers = {"fewer tokens": -1, "more tokens": 1, "another request": 0}
-    changed = replace(
-        handoff, num_tokens=handoff.num_tokens + numbers[how], request=handoff.request + (how == "another request")
-    )
-    digest = digest_of(changed.request, changed.num_tokens, changed.first_token, keys, values)
-    return replace(changed, digest=digest)
-
-
-HOWS = [
-    "key bit", "value bit", "first token", "swapped layers", "last page lost", "last page zero", "last layer lost",
-    "no pages", "one page more", "half precision", "fewer tokens", "more tokens", "another request",
-]  # fmt: skip
-
-
-@pytest.fixture
-def bad_handoff(request: pytest.FixtureRequest) -> Iterator[type[Cluster]]:
-    """A cluster whose prefill node spoils its first handoff, in one way."""
-
-    class Spoils(PrefillNode):
-        spoilt = False
-
-        def export(self, asked: Any) -> Handoff:
-            handoff = super().export(asked)
-            if self.spoilt:
-                return handoff
-            self.spoilt = True
-            return tampered(handoff, request.param)
-
-    class Spoilt(Cluster):
-        prefill_type = Spoils
-
-    yield Spoilt
-
-
-@pytest.mark.parametrize("bad_handoff", HOWS, indirect=True)
-def test_spoilt_handoff(tiny: BoundModel, bad_handoff: type[Cluster]) -> None:
-    """https://github.com/sgl-project/sglang/issues/30233: complete and authentic, or nothing; the others do not notice.
-
-    The digest is correct in the last four: there only the length, the form or the identity is wrong.
-    """
-    sizes = {"prefill": NodeConfig(num_pages=16), "decode": NodeConfig(num_pages=16)}
-    server = bad_handoff(tiny, **sizes, page_size=PAGE)
-    before = [tensor.clone() for tensor in server.decode.pool.keys]
-    spoilt = server.submit(prompt_of(9), greedy(6))
-    server.step()
-    for ours, theirs in zip(before, server.decode.pool.keys, strict=True):
-        assert torch.equal(ours, theirs), "something was taken of a refused handoff"
-    good = server.submit(prompt_of(7), greedy(6))
-    bad, fine = finished(server, [spoilt, good])
-    assert bad.finish_reason == "error" and isinstance(bad.error, HandoffRefused) and bad.status == 502
-    assert answers([fine]) == [reference(tiny, prompt_of(7), 6)]
-    assert_serves(server)
-
-
-def test_handoff_delivered_twice(tiny: BoundModel) -> None:
-    """The second is refused, during the answer and after it, and changes nothing."""
-    server = two_nodes(tiny)
-    assert isinstance(server, Cluster)
-    kept: list[tuple[Any, Handoff]] = []
-    receive = server.decode.receive
-    server.decode.receive = lambda own, handoff: (kept.append((own, handoff)), receive(own, handoff))[1]  # type: ignore[method-assign]
-    number = server.submit(prompt_of(9), greedy(6))
-    server.step()
-    server.step()
-    with pytest.raises(HandoffRefused, match="may have come before"):
-        receive(*kept[0])
-    assert answers(finished(server, [number])) == [reference(tiny, prompt_of(9), 6)]
-    with pytest.raises(HandoffRefused):
-        receive(*kept[0])
-    assert_serves(server)
-
-
-def test_handoff_after_an_abort(tiny: BoundModel) -> None:
-    """Decode has reserved, the request is aborted, then the handoff comes: refused, and the pages stay free."""
-    server = two_nodes(tiny)
-    assert isinstance(server, Cluster)
-    server.decode.config = NodeConfig(num_pages=16, max_batch_size=1)
-    blocker, number = (server.submit(prompt_of(9, seed=i), greedy(20)) for i in range(2))
-    server.step()
-    request = server.requests[number]
-    handoff = server.prefill.export(request)
-    server.abort(blocker)
-    assert server.decode.reserve(request)
-    server.abort(number)
-    with pytest.raises(HandoffRefused):
-        server.decode.receive(request, handoff)
-    assert_quiet(server)
-
-
-def test_decode_reads_only_the_handoff(tiny: BoundModel) -> None:
-    """A fresh decode pool full of NaN changes nothing: decode reads what came and what it writes."""
-    server = unequal(tiny, 8, 30)
-    server.decode.pool.fill_unwritten(float("nan"))
-    prompt = prompt_of(18)
-    assert answers(served(server, [prompt], greedy(12))) == [reference(tiny, prompt, 12)]
 
 
 def test_broken_rule_names_its_rule() -> None:
