@@ -92,6 +92,9 @@ class Node:
         """Plan and compute one step; returns the requests that got a token. Does nothing if nobody can run."""
         self.in_step = []
         plan = check_plan(self.scheduler.schedule(), self.pool, self.config)
+        plan = [
+            share for share in plan if not share.request.finished
+        ]  # who was aborted meanwhile leaves after the step
         self.in_step = [share.request for share in plan]
         if type(self.pool) is not PagePool:
             PagePool.check(self.pool)

@@ -47,13 +47,17 @@ class DecodeNode(Node):
         self.expecting: set[int] = set()
 
     def reserve(self, request: Request) -> bool:
-        """Lend pages for a handoff that is to come; False if there is no room now, or somebody waits here for room.
+        """Lend pages for a handoff that is to come; False if there is no room now.
+
+        Whoever gave way here goes first: while one waits, or is being computed anew, nobody else joins.
 
         Raises:
             BrokenRule: if there will never be room.
         """
-        scheduler, size = self.scheduler, self.pool.page_size
-        if scheduler.waiting or len(scheduler.running) + len(self.expecting) >= self.config.max_batch_size:
+        scheduler, size, tables = self.scheduler, self.pool.page_size, self.pool.tables
+        behind = any(each.num_tokens - tables[each.number].written > 1 for each in scheduler.running)
+        joined = len(scheduler.running) + len(self.expecting)
+        if scheduler.waiting or behind or joined >= self.config.max_batch_size:
             return False
         if pages_needed(request.prompt_tokens + 1, size) > self.pool.num_free:  # with the first token's own slot
             if not self.pool.tables:

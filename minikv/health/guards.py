@@ -57,7 +57,7 @@ def _check_share(share: Scheduled, pool: PagePool) -> None:
     def refuse(rule: str, detail: str) -> None:
         raise BrokenRule(rule, f"request {request.number} {detail}", request.number)
 
-    if request.finished:
+    if request.answered:
         refuse("who is finished runs no more", "is finished and planned")
     elif table is None:
         refuse("who runs holds pages", "is planned and has no page table")
