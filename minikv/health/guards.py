@@ -57,7 +57,7 @@ def _check_share(share: Scheduled, pool: PagePool) -> None:
     def refuse(rule: str, detail: str) -> None:
         raise BrokenRule(rule, f"request {request.number} {detail}", request.number)
 
-    if request.answered:
+    if request.answered or request.finish_reason not in (None, "abort"):
         refuse("who is finished runs no more", "is finished and planned")
     elif table is None:
         refuse("who runs holds pages", "is planned and has no page table")
