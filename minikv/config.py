@@ -84,7 +84,8 @@ class ServerConfig:
         over_limit: what the door does when prompt and `max_tokens` together can never fit: "refuse" the request,
             saying which `max_tokens` would do, or "cap" its `max_tokens` at that. A prompt that does not fit is
             always refused.
-        max_waiting: refuse a request as busy (429) while this many wait to start; None lets any number wait.
+        max_waiting: refuse a request as busy (429) while this many wait to start, those of one `generate` call
+            included; None lets any number wait.
         ledger: keep the shadow record and refuse stale reads; costs some time, so benchmarks switch it off.
     """
 

@@ -6,6 +6,8 @@ notices. Everything else is a fault of a configuration, a model or a part, and i
 
 from __future__ import annotations
 
+import traceback
+
 
 class MinikvError(Exception):
     """Base class of all errors that minikv raises on purpose.
@@ -116,7 +118,7 @@ class HandoffRefused(MinikvError):
 
 
 class RequestAborted(MinikvError):
-    """The request was aborted by its caller before it was finished."""
+    """The request was aborted by its caller before it was finished, or its answer was fetched by somebody else."""
 
     status = 499
 
@@ -138,5 +140,6 @@ def as_minikv(error: BaseException, step: int | None = None) -> MinikvError:
         return error
     where = "" if step is None else f" (step {step})"
     failure = EngineFailed(f"{type(error).__name__}: {error}{where}")
-    failure.__cause__ = error  # with the line where it was raised
+    failure.__cause__ = error  # with the line where it was raised, but not with the tensors of that moment
+    traceback.clear_frames(error.__traceback__)
     return failure

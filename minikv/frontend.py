@@ -73,8 +73,7 @@ class Frontend(ABC):
         """Build the door, once the nodes are there."""
         capacities = [node.capacity for node in self.nodes]
         self.context_length = context_length
-        limits = (self.config.over_limit, self.config.max_waiting)
-        self.admission = self.parts.admission(context_length, capacities, *limits)
+        self.admission = self.parts.admission(context_length, capacities, self.config)
         self.parts.require("admission", self.admission, "check")
 
     def step(self) -> None:
@@ -158,16 +157,16 @@ class Frontend(ABC):
         Raises:
             ConfigError: if the arguments themselves do not fit together.
         """
-        if isinstance(prompts, str) or not isinstance(prompts, Sequence):
-            raise ConfigError("generate takes a list of prompts; for a single one write [prompt]")
-        if prompts and isinstance(prompts[0], (int, dict)):
+        one = isinstance(prompts, str) or not isinstance(prompts, Sequence)
+        if one or (prompts and isinstance(prompts[0], (int, dict))):
             raise ConfigError("generate takes a list of prompts; for a single one write [prompt]")
         each = one_for_each("params", SamplingParams() if params is None else params, SamplingParams, len(prompts))
         tenants = one_for_each("tenant", tenant, str, len(prompts))
         numbers: list[int] = []
         try:
             for prompt, wanted, whose in zip(prompts, each, tenants, strict=True):
-                numbers += [self._submit(prompt, one, whose, index) for index, one in enumerate(wanted.each())]
+                for index, each_of_n in enumerate(wanted.each()):
+                    numbers.append(self._submit(prompt, each_of_n, whose, index))
             while any(not self.requests[number].answered for number in numbers):
                 self.step()
             return [self.result(number) for number in numbers]
@@ -212,33 +211,38 @@ class Frontend(ABC):
         return self._submit(prompt, params, tenant, 0)
 
     def _submit(self, prompt: Prompt, params: SamplingParams, tenant: str, index: int) -> int:
+        ids, problem = self._read(prompt, params)
+        decode = self.model.decode if self.model.tokenizer else None
         with self.lock:
             number, self._next_number = self._next_number, self._next_number + 1
-            request = Request(number, (), params, tenant)
-            request.index = index
+            request = Request(number, ids, params, tenant, index=index, eos_ids=self.model.eos_ids, decode=decode)
             self.requests[number] = request
             try:
-                request = self._read(number, prompt, params, tenant)
-                request.index = index
-                self.requests[number] = request
-                if self._failure:
-                    raise self._failure
-                self._let_in(request)
+                self._let_in(request, problem or self._failure)
             except Rejected as refusal:
                 self._refuse(request, refusal)
             except Exception as error:
+                if not request.answered:
+                    request.finish_reason = request.error = None  # whatever a wrong door has made of it
                 self._finish(request, "error", as_minikv(error, self.trace.step))
+            except BaseException:
+                self.forget(number)
+                raise
             return number
 
-    def _read(self, number: int, prompt: Prompt, params: SamplingParams, tenant: str) -> Request:
-        decode = self.model.decode if self.model.tokenizer else None
-        if params.stop and decode is None:
-            raise Rejected(f"{self.model.name} has no tokenizer, so no stop text can be seen; use stop_token_ids")
-        ids = self.model.encode(prompt)
-        return Request(number, ids, params, tenant, eos_ids=self.model.eos_ids, decode=decode)
+    def _read(self, prompt: Prompt, params: SamplingParams) -> tuple[tuple[int, ...], Exception | None]:
+        """A prompt's tokens, or none and what is wrong with it."""
+        try:
+            if params.stop and self.model.tokenizer is None:
+                raise Rejected(f"{self.model.name} has no tokenizer, so no stop text can be seen; use stop_token_ids")
+            return self.model.encode(prompt), None
+        except Exception as error:
+            return (), error
 
-    def _let_in(self, request: Request) -> None:
-        """Ask the door, and take the request in."""
+    def _let_in(self, request: Request, problem: Exception | None) -> None:
+        """Ask the door, and take the request in, unless there is a problem already."""
+        if problem is not None:
+            raise problem.with_traceback(None)
         ids, before = request.prompt_ids, (request.number, request.tenant, request.params)
         request.max_tokens = self._door(request)
         if request.prompt_ids is not ids or request.prompt_tokens != len(ids):
@@ -247,10 +251,8 @@ class Frontend(ABC):
             request.number, request.tenant, request.params = before
             request.output_ids.clear()
             raise BrokenRule("the door looks at a request and changes nothing", f"it changed request {before[0]}")
-        entry = Admit(
-            self.trace.step, self.name, request.number, request.tenant, request.prompt_tokens, request.max_tokens
-        )
-        self.trace.add(entry)
+        sizes = (request.prompt_tokens, request.max_tokens)
+        self.trace.add(Admit(self.trace.step, self.name, request.number, request.tenant, *sizes))
         self._enqueue(request)
 
     def _door(self, request: Request) -> int:
@@ -324,9 +326,8 @@ class Frontend(ABC):
         request.finish("rejected", refusal)
         request.answered = True
         self.finished["rejected"] = self.finished.get("rejected", 0) + 1
-        number, prompt_tokens = request.number, request.prompt_tokens
-        whose, why = request.tenant, (refusal.status, str(refusal))
-        self.trace.add(Refuse(self.trace.step, self.name, number, whose, prompt_tokens, *why))
+        why = (request.prompt_tokens, refusal.status, str(refusal))
+        self.trace.add(Refuse(self.trace.step, self.name, request.number, request.tenant, *why))
 
     def _finish(self, request: Request, reason: FinishReason | None = None, error: MinikvError | None = None) -> None:
         """Give the final answer (unless the last token has), and take back everything that the request holds."""

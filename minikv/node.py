@@ -36,7 +36,7 @@ class Node:
 
     Attributes:
         in_step: the requests of the step that runs now or ran last.
-        num_steps, num_tokens: steps that computed something, and tokens computed in them.
+        num_steps, num_computed_tokens: steps that computed something, and tokens computed in them.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Node:
         self.scheduler = parts.scheduler(self.pool, config)
         parts.require("scheduler", self.scheduler, "waiting running add schedule remove")
         self.in_step: list[Request] = []
-        self.num_steps = self.num_tokens = 0
+        self.num_steps = self.num_computed_tokens = 0
 
     @property
     def capacity(self) -> NodeCapacity:
@@ -103,7 +103,7 @@ class Node:
         ends = [self._is_last(share) for share in plan]
         logits = self._compute(plan, ends)
         self.num_steps += 1
-        self.num_tokens += sum(share.num_tokens for share in plan)
+        self.num_computed_tokens += sum(share.num_scheduled_tokens for share in plan)
         stepped = [share.request for share, end in zip(plan, ends, strict=True) if end]
         for request, row in zip(stepped, logits, strict=False):
             self._append(request, row)
@@ -111,15 +111,15 @@ class Node:
 
     def _is_last(self, share: Scheduled) -> bool:
         """Whether a share computes the last known token, so that its logits tell the next one."""
-        return self.pool.tables[share.request.number].written + share.num_tokens == share.request.num_tokens
+        return self.pool.tables[share.request.number].written + share.num_scheduled_tokens == share.request.num_tokens
 
     def _compute(self, plan: list[Scheduled], ends: list[bool]) -> torch.Tensor:
         """Run the model; returns a row of logits for each share that yields a token (one row if none does)."""
         tables = [self.pool.tables[share.request.number] for share in plan]
         ids: list[int] = []
         for share, table in zip(plan, tables, strict=True):
-            ids += share.request.tokens(table.written, table.written + share.num_tokens)
-        step = AttentionMetadata(self.pool, tables, [share.num_tokens for share in plan], self.attention)
+            ids += share.request.tokens(table.written, table.written + share.num_scheduled_tokens)
+        step = AttentionMetadata(self.pool, tables, [share.num_scheduled_tokens for share in plan], self.attention)
         rows = [view.start + view.length - 1 for view, end in zip(step.sequences, ends, strict=True) if end]
         device = self.model.device
         input_ids, last = torch.tensor(ids, device=device), torch.tensor(rows or [0], device=device)

@@ -24,7 +24,7 @@ class Parts:
 
     Attributes:
         allocator: builds what chooses pages, from their number; see `PageAllocator`.
-        pool: builds a node's pool; see `Pool`.
+        pool: builds a node's pool, a subclass of `PagePool`.
         attention: reads the pages; see `AttentionBackend`.
         scheduler: builds what plans the steps of a node; see `SchedulingPolicy`.
         admission: builds the door; see `AdmissionPolicy`.

@@ -24,7 +24,6 @@ from minikv.errors import ConfigError, EngineFailed
 if TYPE_CHECKING:
     from minikv.scheduling.request import Request
 
-NOTHING = float("-inf")
 RANGES = {
     "temperature": (0.0, float("inf")),
     "top_p": (ABOVE_0, 1.0),
@@ -53,7 +52,7 @@ class SamplingParams:
         ignore_eos: go on after an end-of-sequence token, until `max_tokens`.
         logprobs: report the log probability of each generated token and of this many most likely ones (by the
             model's own logits, before any of the above); None for nothing.
-        n: how many answers to the prompt; with a seed, answer `i` draws with `seed + i`.
+        n: how many answers to the prompt; with a seed, answer `i` draws with `seed + i`. Greedy ones are all the same.
 
     Raises:
         ConfigError: at construction, if a value cannot work.
@@ -106,12 +105,8 @@ class SamplingParams:
         """The request's own source of randomness; None for greedy, which needs none."""
         if self.temperature == 0.0:
             return None
-        generator = torch.Generator()
-        if self.seed is None:
-            generator.seed()
-        else:
-            generator.manual_seed(self.seed)
-        return generator
+        seed = torch.Generator().seed() if self.seed is None else self.seed
+        return torch.Generator().manual_seed(seed)
 
     def processors(self, prompt_tokens: int, stop_ids: frozenset[int]) -> LogitsProcessorList:
         """What changes the logits before a token is chosen, whether greedily or by a draw."""
@@ -156,7 +151,15 @@ class Sampler(Protocol):
     """Chooses tokens. The right one is `sample`."""
 
     def __call__(self, logits: torch.Tensor, request: Request) -> int:
-        """Choose the next token of a request from its logits, [vocabulary]."""
+        """Choose the next token of a request.
+
+        Args:
+            logits: [vocabulary], on the model's device and in its dtype; read-only (work on `logits.clone()`).
+            request: its `params`, `generator` and tokens are looked at; the engine appends the token, not the sampler.
+
+        Returns:
+            A token id, 0 to vocabulary - 1.
+        """
 
 
 def sample(logits: torch.Tensor, request: Request) -> int:
@@ -173,9 +176,9 @@ def sample(logits: torch.Tensor, request: Request) -> int:
         raise EngineFailed("the model's output is not a number; nothing can be chosen from it")
     if request.generator is None and not request.processors:
         return int(logits.argmax())
-    ids = torch.tensor([request.tokens(0, request.num_tokens)])
+    ids = torch.tensor([request.tokens(0, request.num_tokens)] if request.processors else [[]])  # warpers need none
     scores = request.processors(ids, logits.float().cpu().unsqueeze(0))
-    if scores.max() == NOTHING:
+    if scores.max() == float("-inf"):
         raise EngineFailed("every token is forbidden; ask for a smaller min_tokens or fewer stop tokens")
     if request.generator is None:
         return int(scores.argmax())

@@ -43,6 +43,7 @@ class _Reader:
         self.server = server
         self.number = -1
         self._letters = self._tokens = 0
+        self._seen = -1  # the step after which it was looked at last
         self._left = False
 
     def submit(self, prompt: Prompt, params: SamplingParams | None, tenant: str) -> None:
@@ -57,14 +58,19 @@ class _Reader:
             self._left = True
             self.server.forget(self.number)
 
-    def next(self) -> Chunk:
-        """Step until there is news; raises the error of an answer that has one."""
-        while True:
-            with self.server.lock:
+    def look(self) -> Chunk | None:
+        """What is new, after a step if nobody has done one since the last look; None if there is nothing yet.
+
+        One step at most, so that many readers share the threads of an event loop. Raises the error of an answer that
+        has one.
+        """
+        with self.server.lock:
+            chunk = self._news()
+            if chunk is None and self._seen == self.server.trace.step:
+                self.server.step()
                 chunk = self._news()
-            if chunk is not None:
-                return chunk
-            self.server.step()
+            self._seen = self.server.trace.step
+            return chunk
 
     def _news(self) -> Chunk | None:
         request = self.server.requests.get(self.number)
@@ -90,7 +96,8 @@ def chunks(
     try:
         reader.submit(prompt, params, tenant)
         while True:
-            chunk = reader.next()
+            if (chunk := reader.look()) is None:
+                continue
             yield chunk
             if chunk.completion:
                 return
@@ -106,7 +113,8 @@ async def chunks_async(
     try:
         await asyncio.to_thread(reader.submit, prompt, params, tenant)
         while True:
-            chunk = await asyncio.to_thread(reader.next)
+            if (chunk := await asyncio.to_thread(reader.look)) is None:
+                continue
             yield chunk
             if chunk.completion:
                 return

@@ -11,27 +11,30 @@ import torch
 
 from minikv.errors import BrokenRule
 from minikv.memory import PagePool, PageTable
-from minikv.models.options import AttentionOptions
+from minikv.models.options import AttentionOptions, Rows
 
 
 @dataclass(frozen=True)
-class SequenceView:
-    """One request's part of a packed batch.
+class SequenceView(Rows):
+    """One request's part of a packed batch: its query tokens are rows [start, start + length).
 
     Attributes:
-        start, length: its query tokens are rows [start, start + length) of the batch.
         seq_len: positions it may read; its query tokens are the last `length` of them.
-        slots: where positions 0 to seq_len - 1 lie, int64 [seq_len].
+        slots: where positions 0 to seq_len - 1 lie, int64 [seq_len], as its page table says.
     """
 
-    start: int
-    length: int
     seq_len: int
     slots: torch.Tensor
 
 
 class AttentionBackend(Protocol):
-    """Reads pages. The plain one is `torch_backend.attend`."""
+    """Reads pages. The plain one is `torch_backend.attend`.
+
+    This step's keys and values are in their slots already. Query token `i` of a request sees its positions 0 to
+    `seq_len - length + i` (that is the causal mask), and of these the last `options.window` if there is a window.
+    Query head `h` uses key/value head `h // (query heads // kv_heads)`. Slots that are not in `view.slots` must not be
+    read at all: they may hold NaN, and NaN times 0 is NaN.
+    """
 
     def __call__(
         self,
@@ -45,12 +48,12 @@ class AttentionBackend(Protocol):
 
         Args:
             query: [tokens, query heads, key width].
-            keys, values: one layer of the pool as slots, [num_slots, kv_heads, width].
+            keys, values: one layer of the pool as slots, [num_slots, kv_heads, width]; read-only.
             sequences: who reads what.
             options: what the layer asks for.
 
         Returns:
-            [tokens, query heads, value width].
+            [tokens, query heads, value width], in the dtype and on the device of `query`.
         """
 
 
@@ -64,6 +67,11 @@ class AttentionMetadata:
         tables: page tables of the requests in the step, in the order of the packed batch.
         lengths: for each, how many tokens it computes; they go to the positions after `table.written`.
         backend: reads the pages.
+
+    Attributes:
+        sequences: a view of each request, in order.
+        slot_mapping: the slots that this step writes, int64 [tokens].
+        position_ids: position of each token in its request, int64 [tokens].
 
     Raises:
         StaleWrite, StaleRead, BrokenRule: from the pool's checks.

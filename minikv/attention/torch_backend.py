@@ -60,7 +60,7 @@ def decode_weights(
         int64 [n, longest].
     """
     lengths = torch.tensor([view.seq_len for view in views], device=query.device)
-    longest = int(lengths.max())
+    longest = max(view.seq_len for view in views)
     # Shorter rows are filled up with slots of their own, which the mask then hides.
     slots = torch.stack([torch.cat([view.slots, view.slots[:1].expand(longest - view.seq_len)]) for view in views])
     position = torch.arange(longest, device=query.device)

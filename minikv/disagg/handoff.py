@@ -24,7 +24,8 @@ class Handoff:
         first_token: the token that the prompt led to; it has no keys and values yet.
         keys, values: one tensor a layer, [pages, page_size, kv_heads, width]; pages are sent whole.
         records: what the sender's ledger knows about the slots; None if it keeps none.
-        digest: over the above, but of the pages only what was written.
+        digest: over request, num_tokens, first_token and the bytes of the slots that were written. It shows damage; it
+            is no signature.
     """
 
     request: int
@@ -44,13 +45,22 @@ def pack(pool: PagePool, table: PageTable, first_token: int) -> Handoff:
 
 
 class HandoffContract(Protocol):
-    """Both sides of a handoff. The right one is `Contract`."""
+    """Both sides of a handoff; the two nodes share one object. The right one is `Contract`."""
 
     def pack(self, pool: PagePool, table: PageTable, first_token: int) -> Handoff:
-        """Copy a request's written pages out of the sender's pool."""
+        """Copy a request's written pages out of the sender's pool (`pool.export_pages(table)`).
+
+        `table.owner` and `table.written` are what to promise; the digest is any text that `verify` can work out, too.
+        """
 
     def verify(self, handoff: Handoff, pool: PagePool, *, request: int, expected_tokens: int) -> None:
-        """Raise `HandoffRefused`, or return None: then all that the receiver expects is there, and authentic."""
+        """Raise `HandoffRefused`, or return None: then all that the receiver expects is there, and intact.
+
+        Args:
+            handoff: what came; every field of it may be wrong.
+            pool: of the receiver; its layers, shapes and dtype are those to expect. Nothing in it is changed here.
+            request, expected_tokens: whose handoff is expected, and the length of its prompt as the door recorded it.
+        """
 
 
 def digest_of(

@@ -82,17 +82,8 @@ class DecodeNode(Node):
         self.pool.import_pages(table, handoff.keys, handoff.values, handoff.records, written)
         self.scheduler.add(request)
         received = min(handoff.num_tokens, handoff.keys[0].shape[0] * self.pool.page_size)
-        self.trace.add(
-            HandoffDone(
-                self.trace.step,
-                self.name,
-                request.number,
-                request.prompt_tokens,
-                handoff.num_tokens,
-                received,
-                tuple(table.pages),
-            )
-        )
+        sizes = (request.prompt_tokens, handoff.num_tokens, received)
+        self.trace.add(HandoffDone(self.trace.step, self.name, request.number, *sizes, tuple(table.pages)))
 
     def verify(self, request: Request, handoff: Handoff) -> None:
         """Raise `HandoffRefused` unless the handoff is all that the door's record of the request promises."""

@@ -41,7 +41,7 @@ def check_plan(plan: object, pool: PagePool, config: NodeConfig) -> list[Schedul
         raise BrokenRule(
             f"at most max_batch_size={config.max_batch_size} requests share a step, each once", f"requests {numbers}"
         )
-    total = sum(share.num_tokens for share in plan if isinstance(share.num_tokens, int))
+    total = sum(share.num_scheduled_tokens for share in plan if isinstance(share.num_scheduled_tokens, int))
     if total > config.max_batch_tokens:
         raise BrokenRule(
             f"a step has at most max_batch_tokens={config.max_batch_tokens} tokens", f"{total} are planned"
@@ -52,7 +52,8 @@ def check_plan(plan: object, pool: PagePool, config: NodeConfig) -> list[Schedul
 
 
 def _check_share(share: Scheduled, pool: PagePool) -> None:
-    request, table = share.request, pool.tables.get(share.request.number)
+    request, tokens = share.request, share.num_scheduled_tokens
+    table = pool.tables.get(request.number)
 
     def refuse(rule: str, detail: str) -> None:
         raise BrokenRule(rule, f"request {request.number} {detail}", request.number)
@@ -61,8 +62,9 @@ def _check_share(share: Scheduled, pool: PagePool) -> None:
         refuse("who is finished runs no more", "is finished and planned")
     elif table is None:
         refuse("who runs holds pages", "is planned and has no page table")
-    elif not isinstance(share.num_tokens, int) or not 1 <= share.num_tokens <= request.num_tokens - table.written:
-        found = f"misses {request.num_tokens - table.written}, gets {share.num_tokens!r:.20}"
+    elif not isinstance(tokens, int) or not 1 <= tokens <= request.num_tokens - table.written:
+        found = f"misses {request.num_tokens - table.written}, gets {tokens!r:.20}"
         refuse("a share is 1 token at least, and at most what is missing", found)
-    elif (last := table.written + share.num_tokens) > table.allocated:
-        refuse("pages are lent before they are written", f"is to write {last} slots and holds {table.allocated}")
+    elif table.written + tokens > table.allocated:
+        detail = f"is to write {table.written + tokens} slots and holds {table.allocated}"
+        refuse("pages are lent before they are written", detail)

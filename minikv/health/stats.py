@@ -80,6 +80,6 @@ def _of_node(node: Node) -> NodeStats:
         waiting=len(node.scheduler.waiting),
         running=len(node.scheduler.running),
         steps=node.num_steps,
-        tokens=node.num_tokens,
+        tokens=node.num_computed_tokens,
         preemptions=getattr(node.scheduler, "num_preemptions", 0),
     )

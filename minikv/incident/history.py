@@ -111,8 +111,10 @@ class HistoricalDecodeNode(DecodeNode):
         if ledger is None:
             raise ConfigError("the historical cluster is watched by its ledger; leave it on")
         size = self.pool.page_size
-        own = ledger.own_slots(table, table.allocated).reshape(-1, size).any(axis=1)
-        writers = ledger.writer[table.slots(0, table.allocated)].reshape(-1, size)
+        slots = table.slots(0, table.allocated)
+        current = ledger.generation[slots] == ledger.generations_of(table, 0, table.allocated)
+        writers = ledger.writer[slots].reshape(-1, size)
+        own = ((ledger.writer[slots] == table.owner) & current).reshape(-1, size).any(axis=1)
         stale = tuple(_most_common(row) for row in writers[~own])
         self.commits[request.number] = Commit(len(table.pages), int(own.sum()), stale)
 

@@ -15,7 +15,7 @@ class PageAllocator(Protocol):
     """Decides which free page is lent next. Built as `Allocator(num_pages)`; all pages are free at first."""
 
     def allocate(self, n: int) -> Sequence[int]:
-        """Lend `n` different free pages; raise and lend none if fewer are free."""
+        """Lend `n` different free pages; raise `OutOfPages` and lend none if fewer are free."""
 
     def free(self, pages: Sequence[int]) -> None:
         """Take pages back."""

@@ -47,7 +47,7 @@ class Ledger:
         slots = table.slots(start, stop)
         self.writer[slots] = table.owner
         self.position[slots] = np.arange(start, stop)
-        self.generation[slots] = self._generations(table, start, stop)
+        self.generation[slots] = self.generations_of(table, start, stop)
 
     def check_read(self, table: PageTable, stop: int) -> np.ndarray:
         """The table's owner is about to read positions [0, stop). Returns the slots that are stale, int64.
@@ -60,7 +60,7 @@ class Ledger:
         stale = (
             (self.writer[slots] != table.owner)
             | (self.position[slots] != np.arange(stop))
-            | (self.generation[slots] != self._generations(table, 0, stop))
+            | (self.generation[slots] != self.generations_of(table, 0, stop))
         )
         if stale.any():
             self.on_stale(table, slots[stale])
@@ -82,7 +82,7 @@ class Ledger:
         """Records of all slots, written or not, in the first `num_pages` pages of a table."""
         stop = num_pages * self.page_size
         slots = table.slots(0, stop)
-        current = self.generation[slots] == self._generations(table, 0, stop)
+        current = self.generation[slots] == self.generations_of(table, 0, stop)
         return SlotRecords(self.writer[slots].copy(), self.position[slots].copy(), current)
 
     def adopt(self, table: PageTable, records: SlotRecords) -> None:
@@ -95,17 +95,10 @@ class Ledger:
         slots = table.slots(0, stop)
         self.writer[slots] = records.writer
         self.position[slots] = records.position
-        self.generation[slots] = np.where(records.current, self._generations(table, 0, stop), NOBODY)
+        self.generation[slots] = np.where(records.current, self.generations_of(table, 0, stop), NOBODY)
 
-    def own_slots(self, table: PageTable, stop: int) -> np.ndarray:
-        """For positions [0, stop): True where the owner's own contents lie, bool [stop]."""
-        slots = table.slots(0, stop)
-        own: np.ndarray = (self.writer[slots] == table.owner) & (
-            self.generation[slots] == self._generations(table, 0, stop)
-        )
-        return own
-
-    def _generations(self, table: PageTable, start: int, stop: int) -> np.ndarray:
+    def generations_of(self, table: PageTable, start: int, stop: int) -> np.ndarray:
+        """For positions [start, stop): in which generation their pages were lent to the table, int64."""
         size = self.page_size
         pages = np.asarray(table.generations[start // size : -(-stop // size)], dtype=np.int64)
         offset = start // size * size

@@ -15,8 +15,8 @@ class PageTable:
         page_size: token slots per page.
         pages: page numbers, append-only.
         generations: for each page, the generation in which it was lent to this table.
-        written: positions [0, written) hold this request's keys and values. Always `written <= allocated`;
-            what lies beyond is reserved, not readable.
+        written: positions [0, written) hold this request's keys and values (vLLM counts them as
+            num_computed_tokens). Always `written <= allocated`; what lies beyond is reserved, not readable.
     """
 
     def __init__(self, owner: int, page_size: int) -> None:

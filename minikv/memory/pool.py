@@ -75,6 +75,7 @@ class PagePool:
     def _refuse_size(self, num_bytes: int, device: torch.device) -> None:
         """A pool larger than the memory is refused before any of it is touched: the system would kill us later."""
         if device.type == "cuda":
+            torch.cuda.empty_cache()  # what an engine that is gone has left counts as free
             memory = torch.cuda.mem_get_info(device)[0]
         elif hasattr(os, "sysconf"):
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -83,7 +84,7 @@ class PagePool:
         if num_bytes > memory:
             raise ConfigError(
                 f"num_pages={self.num_pages} pages of {self.page_size} tokens need {num_bytes / 2**30:,.1f} GiB, and "
-                f"this machine has {memory / 2**30:,.1f} GiB; use fewer pages"
+                f"{device} has room for {memory / 2**30:,.1f} GiB; use fewer pages"
             )
 
     def _zeros(self, heads: int, width: int, dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
@@ -222,7 +223,7 @@ class PagePool:
         """
         self._check_held(table, _not_the_holder)
         count = -(-table.written // self.page_size)
-        pages = torch.tensor(table.pages[:count])
+        pages = torch.tensor(table.pages[:count], dtype=torch.long)
         keys = [tensor[pages.to(tensor.device)] for tensor in self.keys]
         values = [tensor[pages.to(tensor.device)] for tensor in self.values]
         return keys, values, self.ledger.records(table, count) if self.ledger else None
@@ -246,7 +247,7 @@ class PagePool:
         """
         self._check_held(table, StaleWrite)
         count = self._count_pages(table, keys, values, written)
-        pages = torch.tensor(table.pages[:count])
+        pages = torch.tensor(table.pages[:count], dtype=torch.long)
         for own, new in zip((*self.keys, *self.values), (*keys, *values), strict=True):
             own[pages.to(own.device)] = new.to(own)
         table.written = written

@@ -6,11 +6,11 @@ import difflib
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import torch
 from safetensors import SafetensorError
@@ -87,7 +87,7 @@ def _load(
 ) -> tuple[Any, PreTrainedTokenizerBase | None]:
     source = os.fspath(prepare()) if label == SMOLLM2 else _find(label)
     try:
-        with _quiet():
+        with _quiet() if Path(source).is_dir() else nullcontext():  # a download shows its progress
             model, report = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, output_loading_info=True)
             own_tokenizer = _is_tokenizer(tokenizer) or _load_tokenizer(source)
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
@@ -152,12 +152,14 @@ def _in_hub_cache(label: str) -> bool:
 
 def _ask_hub(label: str) -> None:
     """Raise `ModelNotFound` unless the hub answers soon and knows the model."""
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # with the login, for private models
+
     hub = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
     try:
         if offline:
             raise OSError("HF_HUB_OFFLINE forbids it")
-        urlopen(f"{hub}/api/models/{label}", timeout=ANSWER_SECONDS).close()
+        urlopen(Request(f"{hub}/api/models/{label}", headers=build_hf_headers()), timeout=ANSWER_SECONDS).close()
     except HTTPError as error:
         raise ModelNotFound(
             f"{hub} answers, but has no model {label!r} for you (HTTP {error.code}). Check the spelling, or log in "

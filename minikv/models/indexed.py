@@ -18,8 +18,7 @@ from minikv.models.options import StepAttention
 class RequestCache:
     """Stands where a model expects a cache object: one request's pages, for one forward pass.
 
-    For models whose layers choose what a token attends to: they need all keys of a request, not only the result of
-    an attention. Given positions and a mask, they ask a cache for nothing else.
+    Given positions and a mask, a model asks a cache for nothing else than these two methods.
     """
 
     def __init__(self, meta: StepAttention, index: int, geometry: KVGeometry) -> None:
@@ -52,7 +51,8 @@ def forward_one_by_one(
 
     An indexer breaks ties by what else is in the pass, and no answer may hang on its neighbours.
     """
-    argument = "cache" if "cache" in inspect.signature(hf.forward).parameters else "past_key_values"  # before 5.24
+    known = inspect.signature(hf.forward).parameters
+    argument = "cache" if "cache" in known else "past_key_values"  # its name before transformers 5.24
     rows = []
     for index, view in enumerate(meta.sequences):
         mine = slice(view.start, view.start + view.length)

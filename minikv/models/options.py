@@ -26,14 +26,12 @@ class AttentionOptions:
     sinks: torch.Tensor | None = None
 
 
-class Rows(Protocol):
+@dataclass(frozen=True)
+class Rows:
     """Where one request's tokens are in a packed batch: rows [start, start + length)."""
 
-    @property
-    def start(self) -> int: ...
-
-    @property
-    def length(self) -> int: ...
+    start: int
+    length: int
 
 
 class StepAttention(Protocol):

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 
 from minikv.errors import UnsupportedModel
-from minikv.models.options import AttentionOptions
+from minikv.models.options import AttentionOptions, Rows
 
 TRIAL_TOKENS = 8
 LARGEST_DIFFERENCE = {torch.float32: 1e-3}  # of the logits, relative to their norm
 LARGEST_DIFFERENCE_ROUNDED = 5e-2  # for types of fewer bits
-
-
-class TrialView(NamedTuple):
-    """The one request of a trial; stands in for a `SequenceView`."""
-
-    start: int
-    length: int
 
 
 class DenseAttention:
@@ -36,7 +27,7 @@ class DenseAttention:
         self.distance = positions[:, None] - positions
         self.shapes: dict[int, tuple[int, int, int]] = {}
         self.windows: list[int | None] = []
-        self.sequences = (TrialView(0, len(positions)),)
+        self.sequences = (Rows(0, len(positions)),)
 
     def exchange(
         self, row: int, index: int, key: torch.Tensor, value: torch.Tensor

@@ -7,8 +7,6 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +94,11 @@ def _convert(packed: Path, folder: Path) -> None:
         _open_to_readers(work)
         if folder.exists() and not (folder / "config.json").exists():
             shutil.rmtree(folder)  # half of something; whole copies appear at once
-        with _another_may_have_won(folder):
+        try:
             os.replace(work, folder)
+        except OSError:
+            if not (folder / "config.json").exists():  # else another process was quicker
+                raise
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -114,12 +115,3 @@ def _sweep(parent: Path) -> None:
     for left in parent.glob("converting-*"):
         if time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
             shutil.rmtree(left, ignore_errors=True)
-
-
-@contextmanager
-def _another_may_have_won(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError:
-        if not (folder / "config.json").exists():
-            raise

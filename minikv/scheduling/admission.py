@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from minikv.config import OverLimit
+from minikv.config import ServerConfig
 from minikv.errors import Busy, Rejected
 from minikv.scheduling.request import Request
 
@@ -26,12 +26,14 @@ class NodeCapacity:
 
 
 class AdmissionPolicy(Protocol):
-    """Decides at the door. Built as `Policy(context_length, nodes, over_limit, max_waiting)`; see `Admission`."""
+    """Decides at the door. Built as `Policy(context_length, nodes, config)`; `Admission` is the right one."""
 
     def check(self, request: Request, waiting: int = 0) -> int:
-        """Return how many tokens the request may generate, 1 to its `max_tokens`, or raise `Rejected`.
+        """Return how many tokens a request may generate, or raise `Rejected`: with 400 for good, `Busy` for now.
 
-        The request is looked at and not changed; `waiting` is the number of requests that wait to start.
+        The request is looked at (`prompt_tokens`, `params.max_tokens`) and not changed or finished. What is granted is
+        1 to `max_tokens`, with prompt + granted <= `context_length`; on every node prompt + granted - 1 slots must
+        exist. `waiting` is the number of requests that wait to start.
         """
 
 
@@ -41,20 +43,14 @@ class Admission:
     Args:
         context_length: most positions of one request, prompt and answer together.
         nodes: every node that could serve it.
-        over_limit, max_waiting: as in `ServerConfig`.
+        config: says whether to refuse or to cap, and how many may wait.
     """
 
-    def __init__(
-        self,
-        context_length: int,
-        nodes: Sequence[NodeCapacity],
-        over_limit: OverLimit = "refuse",
-        max_waiting: int | None = None,
-    ) -> None:
+    def __init__(self, context_length: int, nodes: Sequence[NodeCapacity], config: ServerConfig | None = None) -> None:
+        config = config or ServerConfig()
         self.context_length = context_length
         self.nodes = tuple(nodes)
-        self.over_limit = over_limit
-        self.max_waiting = max_waiting
+        self.over_limit, self.max_waiting = config.over_limit, config.max_waiting
 
     def check(self, request: Request, waiting: int = 0) -> int:
         """Let a request in, or refuse it for good.
@@ -83,9 +79,8 @@ class Admission:
     def _room(self) -> tuple[int, str]:
         """Most tokens of prompt and answer together, and what sets that limit."""
         rooms = [(self.context_length, f"the context of {self.context_length:,} tokens")]
-        for node in self.nodes:  # the last token is never written
-            rooms.append((node.pool_tokens + 1, f"the {node.pool_tokens:,} tokens that the {node.node} pool holds"))
-        return min(rooms)
+        rooms += [(n.pool_tokens + 1, f"the {n.pool_tokens:,} tokens that the {n.node} pool holds") for n in self.nodes]
+        return min(rooms)  # + 1: the last token is never written
 
     def _refusal(self, prompt: int, max_tokens: int, most: int, what: str) -> Rejected:
         limit = most - (1 if self.over_limit == "cap" else max_tokens)  # for the prompt

@@ -29,7 +29,7 @@ class Completion:
         finish_reason: "stop" (end of sequence, stop token or stop text), "length" (`max_tokens` reached),
             "rejected", "abort" or "error".
         error: why, for the last three; otherwise None.
-        max_tokens: the most tokens that the door granted; fewer than asked for only where it caps.
+        max_tokens: the most tokens that the door granted (of a refused request: that it asked for).
         logprobs: for each token, log probabilities by token id; empty unless asked for.
         index: which of the `n` answers to its prompt this is.
     """
@@ -59,11 +59,11 @@ class Request:
         prompt_ids: the prompt's tokens; never changed, their number is recorded once.
         params: what the caller asked for.
         tenant: whose request it is.
+        index: which of the answers to its prompt it is.
         eos_ids: the model's end-of-sequence tokens.
         decode: text of some tokens; None for a model without a tokenizer.
 
     Attributes:
-        index: which of the answers to its prompt it is.
         max_tokens: the most tokens that it may generate; the door may grant fewer than were asked for.
         output_ids: tokens generated so far. The newest has no keys and values yet.
         text: the answer's text as it grows; fed at once if a stop text must be seen, else when it is read.
@@ -79,6 +79,7 @@ class Request:
         params: SamplingParams,
         tenant: str = "anonymous",
         *,
+        index: int = 0,
         eos_ids: frozenset[int] = frozenset(),
         decode: Callable[[Sequence[int]], str] | None = None,
     ) -> None:
@@ -88,7 +89,7 @@ class Request:
         self.prompt_hash = hash(self.prompt_ids)
         self.params = params
         self.tenant = tenant
-        self.index = 0
+        self.index = index
         self.max_tokens = params.max_tokens
         self.stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else eos_ids)
         self.generator = params.generator()

@@ -16,17 +16,22 @@ from minikv.trace import Preempt
 
 @dataclass(frozen=True)
 class Scheduled:
-    """One request's share of a step: it computes `num_tokens` tokens after those already written.
+    """One request's share of a step: it computes `num_scheduled_tokens` tokens after those already written.
 
     A share that ends with the last known token yields a new one; a chunk that ends before yields nothing.
     """
 
     request: Request
-    num_tokens: int
+    num_scheduled_tokens: int
 
 
 class SchedulingPolicy(Protocol):
-    """Plans steps. Built as `Policy(pool, config)` for each node; see `Scheduler`."""
+    """Plans steps. Built as `Policy(pool, config)` for each node; `Scheduler` is the right one.
+
+    What a request misses is `request.num_tokens - table.written`, with `table = pool.tables.get(request.number)`, or
+    all of its tokens if it has no table yet. `pool.lend(request.number, n)` opens a table with n pages and
+    `pool.extend(table, n)` adds some; `pool.free(table)` takes all back, and the request is computed from its start.
+    """
 
     @property
     def waiting(self) -> Collection[Any]:
@@ -40,10 +45,17 @@ class SchedulingPolicy(Protocol):
         """Take a request in. If the pool has a page table for it (a handoff came), its written tokens are computed."""
 
     def schedule(self) -> Sequence[Scheduled]:
-        """Plan a step, and lend the pages that it writes to (`pool.lend`, `pool.extend`)."""
+        """Plan a step: at most `config.max_batch_size` shares, `config.max_batch_tokens` tokens together.
+
+        Before this returns, each planned request's table must hold `written + num_scheduled_tokens` slots. A plan may
+        be empty; but if nobody on any node is computed, everybody who waits is told that nothing will happen any more.
+        """
 
     def remove(self, request: Request) -> None:
-        """Forget a request; the node takes its pages back. Called for unknown ones, too."""
+        """Forget a request, whether it is known or not; its pages are the node's business.
+
+        On a prefill node this comes when the prompt is done, and the pages stay lent until the handoff is taken.
+        """
 
 
 class Scheduler:
@@ -60,7 +72,7 @@ class Scheduler:
     Attributes:
         waiting: by number, first to start first; any of them can leave in O(1).
         running: requests that hold pages, oldest first.
-        num_preemptions: how often a request gave its pages back.
+        num_preemptions: how often a request gave its pages back; for `stats`, which does without in other policies.
     """
 
     def __init__(self, pool: PagePool, config: NodeConfig) -> None:
@@ -91,14 +103,14 @@ class Scheduler:
             share = Scheduled(request, min(self._missing(request), budget))
             if self._make_room(share, plan):
                 plan.append(share)
-                budget -= share.num_tokens
+                budget -= share.num_scheduled_tokens
         while self.waiting and budget and self.num_preemptions == before:
             request = next(iter(self.waiting.values()))
             share = Scheduled(request, min(request.num_tokens, budget))
             if not self._start(share):
                 break
             plan.append(share)
-            budget -= share.num_tokens
+            budget -= share.num_scheduled_tokens
         return plan
 
     def remove(self, request: Request) -> None:
@@ -126,7 +138,7 @@ class Scheduler:
             return False
         if len(self.running) >= self.config.max_batch_size:
             return False
-        self.pool.lend(request.number, pages_needed(share.num_tokens, size))
+        self.pool.lend(request.number, pages_needed(share.num_scheduled_tokens, size))
         del self.waiting[request.number]
         self.running.append(request)
         return True
@@ -134,7 +146,7 @@ class Scheduler:
     def _make_room(self, share: Scheduled, plan: list[Scheduled]) -> bool:
         """Lend a running request the pages of its share; the last to join give way. False if it gave way itself."""
         table = self.pool.tables[share.request.number]
-        more = pages_needed(table.written + share.num_tokens, self.pool.page_size) - len(table.pages)
+        more = pages_needed(table.written + share.num_scheduled_tokens, self.pool.page_size) - len(table.pages)
         while more > self.pool.num_free:
             last = self.running[-1]
             if last is share.request and len(self.running) == 1:

@@ -13,6 +13,7 @@ import pytest
 from helpers import Server, answers, assert_quiet, finished, gpt2, greedy, llama, pools, prompt_of, reference
 
 from minikv import Cluster, Completion, Engine, NodeConfig, Rejected, SamplingParams
+from minikv.config import ServerConfig
 from minikv.errors import Busy, ConfigError, InvalidPrompt
 from minikv.models.adapter import BoundModel
 from minikv.scheduling.admission import Admission, NodeCapacity
@@ -206,13 +207,13 @@ def test_both_nodes_count() -> None:
         with pytest.raises(Rejected, match=f"the 13 tokens that the {smaller} pool holds") as caught:
             door.check(request)
         assert (caught.value.limit, caught.value.requested) == (9, 10)
-        assert Admission(100, nodes, "cap").check(request) == 4
+        assert Admission(100, nodes, ServerConfig(over_limit="cap")).check(request) == 4
 
 
 @pytest.mark.parametrize("context", [15, 14])
 def test_context_and_pool_are_compared_in_the_same_unit(context: int) -> None:
     """A pool of 14 slots and a context of 15 positions allow the same; a context of 14 allows one less."""
-    door = Admission(context, [NodeCapacity("engine", 14)], "cap")
+    door = Admission(context, [NodeCapacity("engine", 14)], ServerConfig(over_limit="cap"))
     assert door.check(Request(0, prompt_of(10), greedy(50))) == context - 10
 
 

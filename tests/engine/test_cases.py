@@ -723,8 +723,10 @@ def test_shares_after_a_preemption_are_counted_anew(tiny: BoundModel, times: int
             plan = super().schedule()
             for share in plan:
                 table = self.pool.tables[share.request.number]
-                assert len(table.pages) == pages_needed(table.written + share.num_tokens, size)
-                shares.append((share.request.number, table.written, share.num_tokens, share.request.num_tokens))
+                assert len(table.pages) == pages_needed(table.written + share.num_scheduled_tokens, size)
+                shares.append(
+                    (share.request.number, table.written, share.num_scheduled_tokens, share.request.num_tokens)
+                )
             return plan
 
     server = Engine(tiny, page_size=size, num_pages=pages, max_batch_tokens=chunk, scheduler=Recording)

@@ -331,7 +331,7 @@ class ServerMachine(RuleBasedStateMachine):
         server, fair = self.server, self.on_fair_nodes()
         if self.poisoned:
             self.poison()
-        before = [(node, self.progress(node), node.num_tokens) for node in fair]
+        before = [(node, self.progress(node), node.num_computed_tokens) for node in fair]
         holders = {node.name: set(node.pool.tables) for node in server.nodes}
         self.fired = False
         COUNTS["steps"] += 1
@@ -346,7 +346,7 @@ class ServerMachine(RuleBasedStateMachine):
             self.oldest_goes_on(node, progress)
             partial = any(self.missing(node, each) > 1 for each in node.scheduler.running)
             if partial and node.name not in dry:  # a share that was planned and given up again is lost
-                assert node.num_tokens - num_tokens == node.config.max_batch_tokens, "a chunk was too short"
+                assert node.num_computed_tokens - num_tokens == node.config.max_batch_tokens, "a chunk was too short"
 
     def on_fair_nodes(self) -> list[Node]:
         """Nodes whose pages are all held by requests that they run themselves."""

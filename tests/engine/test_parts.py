@@ -18,7 +18,7 @@ from helpers import Server, answers, assert_quiet, cluster, finished, greedy, po
 
 from minikv import Completion, Engine, Rejected
 from minikv.attention import torch_backend
-from minikv.config import NodeConfig
+from minikv.config import NodeConfig, ServerConfig
 from minikv.disagg.handoff import Contract, Handoff, digest_of
 from minikv.errors import BrokenRule, ConfigError, HandoffRefused, OutOfPages
 from minikv.memory import FreeList, PagePool, PageTable, pages_needed
@@ -126,7 +126,7 @@ def one_by_one(
 class SearchingDoor:
     """Tries one `max_tokens` after the other and counts pages, where the right one computes with tokens."""
 
-    def __init__(self, context_length: int, nodes: Sequence[NodeCapacity], over_limit: str, max_waiting: Any) -> None:
+    def __init__(self, context_length: int, nodes: Sequence[NodeCapacity], config: ServerConfig) -> None:
         self.context_length = context_length
         self.nodes = nodes
 
@@ -278,9 +278,9 @@ def test_a_pool_that_counts_sees_every_page(tiny: BoundModel) -> None:
 def test_a_part_is_built_once_for_each_node(tiny: BoundModel) -> None:
     built: list[str] = []
 
-    def door(context_length: int, nodes: Sequence[NodeCapacity], *limits: Any) -> Admission:
+    def door(context_length: int, nodes: Sequence[NodeCapacity], config: ServerConfig) -> Admission:
         built.append("door of " + " and ".join(f"{node.node} {node.pool_tokens}" for node in nodes))
-        return Admission(context_length, nodes, *limits)
+        return Admission(context_length, nodes, config)
 
     def scheduler(pool: PagePool, config: NodeConfig) -> Scheduler:
         built.append(f"scheduler of {pool.node}, {config.num_pages} pages")
@@ -407,7 +407,9 @@ def spoilt(how: Callable[[Spoilt, list[Scheduled], Scheduled], Any]) -> Callable
 def sized(tokens: Any) -> Callable[[], dict[str, Any]]:
     """The target's share has another size."""
     return spoilt(
-        lambda _self, plan, share: [replace(each, num_tokens=tokens) if each is share else each for each in plan]
+        lambda _self, plan, share: [
+            replace(each, num_scheduled_tokens=tokens) if each is share else each for each in plan
+        ]
     )
 
 

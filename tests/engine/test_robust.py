@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import threading
 import time
+import traceback
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from minikv.attention import torch_backend
 from minikv.config import NodeConfig as Config
 from minikv.errors import BrokenRule, ConfigError, InvalidPrompt, ModelNotFound, Rejected, StaleRead, StaleWrite
 from minikv.models.adapter import BoundModel
+from minikv.scheduling.admission import Admission
 from minikv.scheduling.request import Request
 from minikv.scheduling.scheduler import Scheduler
 from minikv.trace import Finish
@@ -292,3 +296,76 @@ def _dropping() -> tuple[Any, Any]:
         attention_dropout=0.5, initializer_range=0.4,
     )  # fmt: skip
     return LlamaForCausalLM(config), None
+
+
+def test_a_door_that_finishes_a_request_itself_is_named(tiny: BoundModel) -> None:
+    """A refusal is raised; a verdict written into the request must not end as an answer with status 200."""
+
+    class Silent(Admission):
+        def check(self, request: Request, waiting: int = 0) -> int:
+            request.finish("rejected")
+            return 0
+
+    server = Engine(tiny, num_pages=8, admission=Silent)
+    (done,) = server.generate([[1, 2]], greedy(2))
+    assert (done.finish_reason, done.status) == ("error", 500)
+    assert isinstance(done.error, BrokenRule)
+    server.check()
+
+
+def test_interrupt_while_a_prompt_is_read(tiny: BoundModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it is left, and those that were handed in before are taken back."""
+    server = Engine(tiny, num_pages=8)
+    real = tiny.encode
+
+    def encode(prompt: Any) -> tuple[int, ...]:
+        if prompt == "stop here":
+            raise KeyboardInterrupt
+        return real(prompt)
+
+    monkeypatch.setattr(tiny, "encode", encode)
+    with pytest.raises(KeyboardInterrupt):
+        server.generate(["a", "b", "stop here"], SamplingParams(n=2, max_tokens=3, temperature=1.0))
+    assert not server.requests
+    assert_quiet(server)
+
+
+def test_interrupt_at_the_door(tiny: BoundModel) -> None:
+    class Slow(Admission):
+        def check(self, request: Request, waiting: int = 0) -> int:
+            raise KeyboardInterrupt
+
+    server = Engine(tiny, num_pages=8, admission=Slow)
+    with pytest.raises(KeyboardInterrupt):
+        server.submit([1, 2], greedy(2))
+    assert not server.requests
+    assert_quiet(server)
+
+
+def test_an_error_keeps_no_tensors_alive(tiny: BoundModel) -> None:
+    """An answer may be kept for long; the activations of the step that failed must not be kept with it."""
+    left: list[weakref.ref[torch.Tensor]] = []
+
+    def attention(query: torch.Tensor, *_: Any) -> torch.Tensor:
+        mine = query.clone()
+        left.append(weakref.ref(mine))
+        raise ZeroDivisionError("gone")
+
+    (done,) = Engine(tiny, num_pages=8, attention=attention).generate([[1, 2, 3]], greedy(2))
+    assert "ZeroDivisionError: gone" in str(done.error)
+    gc.collect()
+    assert left and left[0]() is None
+
+
+def test_later_refusals_do_not_grow(tiny: BoundModel) -> None:
+    """An engine that stopped tells every later caller why, and the reason does not get longer each time."""
+    server = Engine(tiny, num_pages=8)
+    server._stop(ZeroDivisionError("gone"))
+
+    def told() -> int:
+        error = server.result(server.submit([1, 2], greedy(2))).error
+        assert "the engine stopped" in str(error)
+        return len(traceback.extract_tb(error.__traceback__)) if error else 0
+
+    lengths = [told() for _ in range(20)]
+    assert lengths[-1] <= lengths[0]

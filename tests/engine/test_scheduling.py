@@ -39,7 +39,7 @@ class Recorded(Scheduler):
         self.before.append([request.number for request in self.running])
         self._gone: list[int] = []
         plan = super().schedule()
-        self.plans.append([(share.request.number, share.num_tokens) for share in plan])
+        self.plans.append([(share.request.number, share.num_scheduled_tokens) for share in plan])
         self.queues.append(list(self.waiting))
         self.pages.append({number: len(table.pages) for number, table in self.pool.tables.items()})
         self.evicted.append(self._gone)
@@ -453,8 +453,8 @@ def test_cost_of_a_plan_does_not_grow_with_the_queue(
 ) -> None:
     """1 or 10,000 wait: the same plan in about the same time (best of several, under three times)."""
     short, long = full(tiny, 1), full(tiny, 10_000)
-    assert [share.num_tokens for share in short.schedule()] == [1] * 4
-    assert [share.num_tokens for share in long.schedule()] == [1] * 4
+    assert [share.num_scheduled_tokens for share in short.schedule()] == [1] * 4
+    assert [share.num_scheduled_tokens for share in long.schedule()] == [1] * 4
 
     def seconds(scheduler: Scheduler) -> float:
         started = time.perf_counter()

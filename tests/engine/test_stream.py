@@ -668,3 +668,25 @@ def test_completions_differ_by_their_number_alone(tiny: BoundModel) -> None:
     server = BUILDS["engine"](tiny)
     first, second = (list(server.stream(PROMPT, greedy(4))) for _ in range(2))
     assert replace(whole(second, 1), request_id=0) == whole(first, 0)
+
+
+def test_more_streams_than_threads_all_get_on(tiny: BoundModel) -> None:
+    """An event loop has a few worker threads; streams that wait in the queue must not keep them from the others."""
+    server = Engine(tiny, page_size=4, num_pages=64, max_batch_size=2)
+    first: dict[int, int] = {}
+
+    async def read(which: int) -> int:
+        pieces = 0
+        async for _ in server.stream_async(prompt_of(3, seed=which), greedy(12)):
+            first.setdefault(which, server.trace.step)
+            pieces += 1
+        return pieces
+
+    async def all_of_them() -> list[int]:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(max_workers=3))
+        return await asyncio.gather(*[read(which) for which in range(10)])
+
+    pieces = asyncio.run(asyncio.wait_for(all_of_them(), 60))
+    assert min(pieces[:2]) > 6, "the first two run at once and are read while they run"
+    assert min(first.values()) <= 3
+    assert_quiet(server)
