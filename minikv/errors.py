@@ -57,7 +57,7 @@ class InvalidPrompt(Rejected):
 class Busy(Rejected):
     """A request that came while as many wait as may wait; the same request is welcome later."""
 
-    def __init__(self, message: str, *, limit: int, requested: int) -> None:
+    def __init__(self, message: str, *, limit: int | None = None, requested: int | None = None) -> None:
         super().__init__(message, limit=limit, requested=requested, status=429)
 
 

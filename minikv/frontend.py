@@ -1,27 +1,23 @@
-"""What every server has in common: prompts come in, each gets exactly one final answer, in order."""
+"""The caller's side: prompts come in, each gets exactly one final answer, in order."""
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Collection, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from dataclasses import fields
 from typing import Any
 
 from minikv.config import ServerConfig, made_of, one_for_each, refuse_unknown
-from minikv.errors import BrokenRule, ConfigError, EngineFailed, MinikvError, Rejected, RequestAborted, as_minikv
-from minikv.health.invariants import check_server
-from minikv.health.stats import Stats, stats_of
+from minikv.errors import BrokenRule, ConfigError, Rejected, RequestAborted, as_minikv
+from minikv.loop import Loop
 from minikv.models.adapter import BoundModel, Prompt
-from minikv.node import Node
 from minikv.parts import Parts
 from minikv.sampling import SamplingParams
-from minikv.scheduling.request import Completion, FinishReason, Request
+from minikv.scheduling.request import Completion, Request
 from minikv.streaming import Chunk, chunks, chunks_async
-from minikv.trace import Admit, Finish, Refuse, Trace
+from minikv.trace import Admit, Trace
 
 
-class Frontend(ABC):
+class Frontend(Loop):
     """The caller's side of an engine or a cluster. Several threads may use it; one step runs at a time.
 
     Args:
@@ -32,9 +28,6 @@ class Frontend(ABC):
         options: single fields of `kind` and of `Parts`.
         name: of this server, for events.
     """
-
-    nodes: Sequence[Node]
-    between: Collection[Request] = ()  # on their way from one node to the next
 
     def __init__(
         self,
@@ -57,17 +50,9 @@ class Frontend(ABC):
         refuse_unknown(options, kind, Parts)
         if not isinstance(config, kind):
             raise ConfigError(f"config must be of type {kind.__name__}, not {type(config).__name__}")
+        super().__init__(model, trace if trace is not None else Trace(), name)
         self.config = config
-        self.model = model
-        self.trace = trace if trace is not None else Trace()
-        self.name = name
-        self.requests: dict[int, Request] = {}  # submitted, answer not yet fetched
-        self.finished: dict[str, int] = {}  # final answers so far, by reason
         self._next_number = 0
-        self._failure: EngineFailed | None = None
-        self.lock = threading.RLock()  # several threads may submit, step and abort
-        self._stepping = False
-        self._aborted: list[Request] = []  # during the step that runs now
 
     def _open_door(self, context_length: int) -> None:
         """Build the door, once the nodes are there."""
@@ -75,66 +60,6 @@ class Frontend(ABC):
         self.context_length = context_length
         self.admission = self.parts.admission(context_length, capacities, self.config)
         self.parts.require("admission", self.admission, "check")
-
-    def step(self) -> None:
-        """Do one step of work for everybody who runs.
-
-        Raises:
-            BrokenRule: if it is called from within a step.
-        """
-        with self.lock:
-            if self._stepping:
-                raise BrokenRule("one step at a time", "a step was asked for from within a step")
-            self._stepping = True
-            self.trace.step += 1
-            before = self._progress()
-            try:
-                self._step()
-            finally:
-                self._stepping = False
-                self._take_back_aborted()
-            if self._progress() == before:
-                self._refuse_to_idle()
-
-    def _take_back_aborted(self) -> None:
-        """Finish those that were aborted while a node computed; no node computes now."""
-        while self._aborted:
-            self._finish(self._aborted.pop())
-
-    @abstractmethod
-    def _step(self) -> None:
-        """The step itself."""
-
-    @abstractmethod
-    def _drop(self, request: Request) -> None:
-        """Forget a request everywhere and take its pages back."""
-
-    def _progress(self) -> tuple[int, ...]:
-        """Numbers of which one at least changes in a step that has work to do."""
-        return (sum(self.finished.values()), *(node.num_steps for node in self.nodes))
-
-    def _refuse_to_idle(self) -> None:
-        """A step in which nothing happened will be followed by more of its kind: nobody is left to wait for them."""
-        stuck = [request for request in list(self.requests.values()) if not request.answered]
-        if stuck:
-            self._fail(
-                stuck,
-                BrokenRule("a step with work to do does some", f"{len(stuck)} requests wait, and nobody was computed"),
-            )
-
-    def check(self) -> None:
-        """Verify the invariants of the design, after any step.
-
-        Raises:
-            BrokenRule: naming the first rule that does not hold.
-        """
-        with self.lock:
-            check_server(self)
-
-    def stats(self) -> Stats:
-        """Counts of pages, requests, steps and tokens, as they are now."""
-        with self.lock:
-            return stats_of(self)
 
     def generate(
         self,
@@ -162,18 +87,17 @@ class Frontend(ABC):
             raise ConfigError("generate takes a list of prompts; for a single one write [prompt]")
         each = one_for_each("params", SamplingParams() if params is None else params, SamplingParams, len(prompts))
         tenants = one_for_each("tenant", tenant, str, len(prompts))
-        numbers: list[int] = []
+        requests: list[Request] = []
         try:
             for prompt, wanted, whose in zip(prompts, each, tenants, strict=True):
                 for index, each_of_n in enumerate(wanted.each()):
-                    numbers.append(self._submit(prompt, each_of_n, whose, index))
-            while any(not self.requests[number].answered for number in numbers):
+                    self._submit(prompt, each_of_n, whose, index, into=requests)
+            while not all(request.answered for request in requests):
                 self.step()
-            return [self.result(number) for number in numbers]
-        except BaseException:
-            for number in numbers:  # nobody would fetch these answers
-                self.forget(number)
-            raise
+            return [self._completion(request) for request in requests]
+        finally:
+            for request in requests:  # after an error nobody would fetch these answers
+                self.forget(request.number)
 
     def stream(
         self, prompt: Prompt, params: SamplingParams | None = None, tenant: str = "anonymous"
@@ -208,14 +132,17 @@ class Frontend(ABC):
             raise ConfigError(
                 f"a request has one answer; for n={params.n} use generate, or submit each of params.each()"
             )
-        return self._submit(prompt, params, tenant, 0)
+        return self._submit(prompt, params, tenant, 0, into=[])
 
-    def _submit(self, prompt: Prompt, params: SamplingParams, tenant: str, index: int) -> int:
+    def _submit(self, prompt: Prompt, params: SamplingParams, tenant: str, index: int, into: list[Request]) -> int:
+        """As `submit`; the request is in `into` before anything can go wrong with it."""
         ids, problem = self._read(prompt, params)
         decode = self.model.decode if self.model.tokenizer else None
         with self.lock:
+            outer, self._changing = self._changing, True
             number, self._next_number = self._next_number, self._next_number + 1
             request = Request(number, ids, params, tenant, index=index, eos_ids=self.model.eos_ids, decode=decode)
+            into.append(request)
             self.requests[number] = request
             try:
                 self._let_in(request, problem or self._failure)
@@ -226,8 +153,9 @@ class Frontend(ABC):
                     request.finish_reason = request.error = None  # whatever a wrong door has made of it
                 self._finish(request, "error", as_minikv(error, self.trace.step))
             except BaseException:
-                self.forget(number)
+                self.requests.pop(number, None)  # its caller will never know its number
                 raise
+            self._changing = outer
             return number
 
     def _read(self, prompt: Prompt, params: SamplingParams) -> tuple[tuple[int, ...], Exception | None]:
@@ -280,22 +208,25 @@ class Frontend(ABC):
         """
         with self.lock:
             request = self.requests[number]
-            if request.finish_reason is None or not request.answered:
+            if not request.answered:
                 raise ConfigError(f"request {number} is not finished; call step() until it is")
-            completion = Completion(
-                request_id=number,
-                tenant=request.tenant,
-                prompt_tokens=request.prompt_tokens,
-                token_ids=tuple(request.output_ids),
-                text=request.read_text(),
-                finish_reason=request.finish_reason,
-                error=request.error,
-                max_tokens=request.max_tokens,
-                logprobs=tuple(request.logprobs),
-                index=request.index,
-            )
+            completion = self._completion(request)
             del self.requests[number]
             return completion
+
+    def _completion(self, request: Request) -> Completion:
+        return Completion(
+            request_id=request.number,
+            tenant=request.tenant,
+            prompt_tokens=request.prompt_tokens,
+            token_ids=tuple(request.output_ids),
+            text=request.read_text(),
+            finish_reason=request.finish_reason or "error",
+            error=request.error,
+            max_tokens=request.max_tokens,
+            logprobs=tuple(request.logprobs),
+            index=request.index,
+        )
 
     def abort(self, number: int) -> None:
         """End a request now. Nothing happens if it is finished already.
@@ -321,74 +252,3 @@ class Frontend(ABC):
             if number in self.requests:
                 self.abort(number)
                 del self.requests[number]
-
-    def _refuse(self, request: Request, refusal: Rejected) -> None:
-        request.finish("rejected", refusal)
-        request.answered = True
-        self.finished["rejected"] = self.finished.get("rejected", 0) + 1
-        why = (request.prompt_tokens, refusal.status, str(refusal))
-        self.trace.add(Refuse(self.trace.step, self.name, request.number, request.tenant, *why))
-
-    def _finish(self, request: Request, reason: FinishReason | None = None, error: MinikvError | None = None) -> None:
-        """Give the final answer (unless the last token has), and take back everything that the request holds."""
-        if reason is not None:
-            request.finish(reason, error)
-        try:
-            self._drop(request)
-            if any(request.number in node.pool.tables for node in self.nodes):
-                raise BrokenRule("who is finished holds nothing", f"request {request.number} still has pages")
-        except Exception as broken:
-            self._stop(broken)
-        self._answer(request)
-
-    def _answer(self, request: Request) -> None:
-        """Give the final answer out, once."""
-        if request.answered:
-            return
-        request.answered = True
-        why = str(request.finish_reason)
-        self.finished[why] = self.finished.get(why, 0) + 1
-        status = 200 if request.error is None else request.error.status
-        self.trace.add(Finish(self.trace.step, self.name, request.number, why, status, len(request.output_ids)))
-
-    def _run(self, node: Node) -> list[Request]:
-        """One step of a node; finished requests get their answer. Returns those that got a token and go on."""
-        self._take_back_aborted()  # nobody who is finished is planned
-        try:
-            stepped = node.step()
-        except BaseException as error:  # an interrupt leaves half a step behind, as any error does
-            self._fail(node.at_risk, error, half_done=bool(node.in_step))
-            if not isinstance(error, Exception):
-                raise
-            return []
-        for request in node.in_step:
-            if request.finished:
-                self._finish(request)
-        return [request for request in stepped if not request.finished]
-
-    def _fail(self, requests: Sequence[Request], error: BaseException, half_done: bool = False) -> None:
-        """A step broke: its requests say so to their callers. If the pools are whole, the others go on.
-
-        An error may name the one request that it concerns, unless the step was half done: then what counts as
-        written may never have been stored, for any of its requests.
-        """
-        failure = as_minikv(error, self.trace.step)
-        one = failure.request if isinstance(failure, BrokenRule) and not half_done else None
-        numbers = {getattr(request, "number", None) for request in requests} if one is None else {one}
-        unanswered = [request for request in list(self.requests.values()) if not request.answered]
-        for request in [each for each in unanswered if each.number in numbers] or unanswered:
-            self._finish(request, "error", failure)
-        try:
-            for node in self.nodes:
-                node.pool.check()
-        except Exception as broken:
-            self._stop(broken)
-
-    def _stop(self, broken: Exception) -> None:
-        """The pools cannot be trusted any more: everybody, now and later, is told so."""
-        why = as_minikv(broken, self.trace.step)
-        self._failure = self._failure or EngineFailed(f"the engine stopped: {why}")
-        for request in list(self.requests.values()):
-            if not request.finished:
-                request.finish("error", self._failure)
-            self._answer(request)

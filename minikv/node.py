@@ -71,6 +71,7 @@ class Node:
         )
         if not isinstance(self.pool, PagePool):
             raise ConfigError(f"pool must be a PagePool, not {type(self.pool).__name__}")
+        self.parts = parts
         self.scheduler = parts.scheduler(self.pool, config)
         parts.require("scheduler", self.scheduler, "waiting running add schedule remove")
         self.in_step: list[Request] = []
@@ -137,6 +138,12 @@ class Node:
             request.append(token)
         except Exception as error:
             request.finish("error", as_minikv(error, self.trace.step))
+
+    def reset(self) -> None:
+        """Take all pages back and forget all requests, in whatever state an interrupt has left them."""
+        self.pool.clear()
+        self.scheduler = self.parts.scheduler(self.pool, self.config)
+        self.in_step = []
 
     def release(self, request: Request) -> None:
         """Forget a request and take its pages back, if it has any here. Safe to call more than once."""

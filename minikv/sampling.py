@@ -24,6 +24,7 @@ from minikv.errors import ConfigError, EngineFailed
 if TYPE_CHECKING:
     from minikv.scheduling.request import Request
 
+MOST_ANSWERS = 1024
 RANGES = {
     "temperature": (0.0, float("inf")),
     "top_p": (ABOVE_0, 1.0),
@@ -86,6 +87,8 @@ class SamplingParams:
             raise ConfigError(f"min_tokens={self.min_tokens} is more than max_tokens={self.max_tokens}")
         if self.seed is not None and self.seed >= 2**64:
             raise ConfigError(f"seed must be below 2**64, not {self.seed}")
+        if self.n > MOST_ANSWERS:
+            raise ConfigError(f"n must be at most {MOST_ANSWERS}, not {self.n}")
         stop = (self.stop,) if isinstance(self.stop, str) else several("stop", self.stop)
         if not all(isinstance(text, str) and text for text in stop):
             raise ConfigError(f"stop must be a text or a list of texts, none of them empty, not {self.stop!r}")
@@ -93,6 +96,8 @@ class SamplingParams:
             whole_number("each of stop_token_ids", token, least=0)
             for token in several("stop_token_ids", self.stop_token_ids)
         )
+        if any(token >= 2**63 for token in ids):
+            raise ConfigError(f"each of stop_token_ids must be below 2**63, not {max(ids)}")
         object.__setattr__(self, "stop", stop)
         object.__setattr__(self, "stop_token_ids", ids)
 

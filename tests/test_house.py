@@ -24,8 +24,8 @@ FLOOR = {
     "errors": 0, "config": 0, "trace": 0,
     "models": 1, "memory": 1,
     "attention": 2,
-    "text": 3, "sampling": 3, "scheduling": 3,
-    "parts": 4, "node": 4, "health": 4, "streaming": 4, "frontend": 4, "engine": 4,
+    "lock": 3, "text": 3, "sampling": 3, "scheduling": 3,
+    "parts": 4, "node": 4, "health": 4, "streaming": 4, "loop": 4, "frontend": 4, "engine": 4,
     "disagg": 5,
     "incident": 6, "audit": 6, "server": 6, "course": 6, "cli": 7, "__main__": 8, "__init__": 8,
 }  # fmt: skip
@@ -149,14 +149,14 @@ def test_engine_can_be_read_in_a_sitting() -> None:
     Not counted: what looks on (`trace`, `health`), and the ground floor.
     """
     rooms = {"models", "memory", "attention", "scheduling", "engine", "sampling", "disagg"}
-    others = {"node", "frontend", "parts", "streaming", "text"}
+    others = {"node", "loop", "frontend", "parts", "streaming", "text", "lock"}
     assert rooms | others == ENGINE - {"errors", "config", "trace", "health"}
     counted = {path: code_lines(path) for path in FILES if name_of(path) not in NOT_COUNTED}
     proper = sum(lines for path, lines in counted.items() if room(path) in rooms)
     total = proper + sum(lines for path, lines in counted.items() if room(path) in others)
-    print(f"engine proper: {proper} lines of code; with node, frontend, parts, streaming and text: {total}")
+    print(f"engine proper: {proper} lines of code; with those of the caller's side: {total}")
     assert 1000 < proper < 2000
-    assert total < 2500
+    assert total < 2600
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)

@@ -104,6 +104,11 @@ class DecodeNode(Node):
             )
         return handoff.num_tokens
 
+    def reset(self) -> None:
+        """As `Node.reset`; no handoff is expected any more."""
+        super().reset()
+        self.expecting.clear()
+
     def release(self, request: Request) -> None:
         """As `Node.release`; a handoff that comes later is refused."""
         self.expecting.discard(request.number)

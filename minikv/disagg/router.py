@@ -9,9 +9,9 @@ from typing import Any
 from minikv.config import ClusterConfig
 from minikv.disagg.handoff import Contract, HandoffContract
 from minikv.disagg.nodes import DecodeNode, PrefillNode
-from minikv.errors import ConfigError, HandoffRefused
+from minikv.errors import ConfigError, HandoffRefused, as_minikv
 from minikv.frontend import Frontend
-from minikv.memory import Ledger
+from minikv.memory import Ledger, refuse_size
 from minikv.models.adapter import BoundModel
 from minikv.scheduling.request import Request
 from minikv.trace import Trace
@@ -54,6 +54,8 @@ class Cluster(Frontend):
         smallest = min(sizes, key=lambda role: sizes[role].num_pages)
         pool_tokens = sizes[smallest].num_pages * settings.page_size
         context_length = settings.context(model.max_positions, pool_tokens, model=model.name, node=smallest)
+        slots = (settings.prefill.num_pages + settings.decode.num_pages) * settings.page_size
+        refuse_size(model.geometry, slots, model.dtype, model.device)
         common: dict[str, Any] = {
             "page_size": settings.page_size,
             "ledger": self._ledger_type() if settings.ledger else None,
@@ -83,11 +85,12 @@ class Cluster(Frontend):
             request = self.between.popleft()
             try:
                 moved = self._hand_over(request)
-            except BaseException as error:
+            except Exception as error:
                 self._fail([request], error, half_done=True)  # whatever the error names, it is this one's
-                if not isinstance(error, Exception):
-                    raise
                 continue
+            except BaseException as interrupt:
+                request.finish("error", as_minikv(interrupt, self.trace.step))
+                raise
             if not moved:
                 self.between.appendleft(request)
                 return

@@ -11,11 +11,11 @@ from minikv.memory import check_pages
 from minikv.scheduling.request import Request
 
 if TYPE_CHECKING:
-    from minikv.frontend import Frontend
+    from minikv.loop import Loop
     from minikv.node import Node
 
 
-def check_server(server: Frontend) -> None:
+def check_server(server: Loop) -> None:
     """Verify a server between two steps.
 
     Rule 7 (only what was fully written is shared) waits for pages that are shared.
@@ -39,7 +39,7 @@ def _in(node: Node) -> list[Request]:
     return [*(queue.values() if isinstance(queue, Mapping) else queue), *node.scheduler.running]
 
 
-def _check_table(server: Frontend, node: Node, number: int, written: int) -> None:
+def _check_table(server: Loop, node: Node, number: int, written: int) -> None:
     request = server.requests.get(number)
     if request is None or request.answered:  # [1]
         raise BrokenRule("who is refused or finished holds nothing", f"request {number} holds pages on {node.name}")
@@ -51,7 +51,7 @@ def _check_table(server: Frontend, node: Node, number: int, written: int) -> Non
         raise BrokenRule("a handoff is complete or nothing", f"{node.name} still expects that of request {number}")
 
 
-def _check_request(server: Frontend, request: Request, homes: int) -> None:
+def _check_request(server: Loop, request: Request, homes: int) -> None:
     def expect(holds: bool, rule: str) -> None:
         if not holds:
             raise BrokenRule(rule, f"request {request.number} ({request.finish_reason or 'unfinished'})")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from minikv.frontend import Frontend
+    from minikv.loop import Loop
     from minikv.node import Node
 
 
@@ -59,7 +59,7 @@ class Stats:
     cache_hits: int = 0
 
 
-def stats_of(server: Frontend) -> Stats:
+def stats_of(server: Loop) -> Stats:
     """Count."""
     unanswered = sum(not request.answered for request in server.requests.values())
     return Stats(tuple(map(_of_node, server.nodes)), len(server.between), unanswered, dict(server.finished))

@@ -3,7 +3,7 @@
 from minikv.memory.allocator import FreeList, PageAllocator
 from minikv.memory.ledger import Ledger, SlotRecords
 from minikv.memory.page_table import PageTable, pages_needed
-from minikv.memory.pool import PagePool, check_pages
+from minikv.memory.pool import PagePool, check_pages, refuse_size
 
 __all__ = [
     "FreeList",
@@ -14,4 +14,5 @@ __all__ = [
     "SlotRecords",
     "check_pages",
     "pages_needed",
+    "refuse_size",
 ]

@@ -62,30 +62,16 @@ class PagePool:
         self.geometry = geometry
         self.node = node
         self.trace = trace if trace is not None else Trace(enabled=False)
-        self._refuse_size(geometry.bytes_per_token(dtype) * self.num_slots, torch.device(device))
+        refuse_size(geometry, self.num_slots, dtype, torch.device(device))
         self.keys = [self._zeros(layer.kv_heads, layer.key_dim, dtype, device) for layer in geometry.layers]
         self.values = [self._zeros(layer.kv_heads, layer.value_dim, dtype, device) for layer in geometry.layers]
+        self._build_allocator = allocator
         self.allocator = allocator(num_pages)
         self.ledger = ledger(self.num_slots, page_size) if ledger else None
         self.owner = np.full(num_pages, NOBODY, dtype=np.int64)
         self.generation = np.zeros(num_pages, dtype=np.int64)
         self.tables: dict[int, PageTable] = {}
         self._num_lent = 0
-
-    def _refuse_size(self, num_bytes: int, device: torch.device) -> None:
-        """A pool larger than the memory is refused before any of it is touched: the system would kill us later."""
-        if device.type == "cuda":
-            torch.cuda.empty_cache()  # what an engine that is gone has left counts as free
-            memory = torch.cuda.mem_get_info(device)[0]
-        elif hasattr(os, "sysconf"):
-            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        else:
-            return
-        if num_bytes > memory:
-            raise ConfigError(
-                f"num_pages={self.num_pages} pages of {self.page_size} tokens need {num_bytes / 2**30:,.1f} GiB, and "
-                f"{device} has room for {memory / 2**30:,.1f} GiB; use fewer pages"
-            )
 
     def _zeros(self, heads: int, width: int, dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
         return torch.zeros(self.num_pages, self.page_size, heads, width, dtype=dtype, device=device)
@@ -157,6 +143,17 @@ class PagePool:
             self.trace.extend(events.freed(self.trace.step, self.node, table))
         self._num_lent -= len(table.pages)
         self.allocator.free(list(table.pages))
+
+    def clear(self) -> None:
+        """Take all pages back, in whatever state the tables are; contents and generations stay."""
+        if self.trace.enabled:
+            held = np.flatnonzero(self.owner != NOBODY)
+            each = zip(held.tolist(), self.owner[held].tolist(), self.generation[held].tolist(), strict=True)
+            self.trace.extend(events.taken_back(self.trace.step, self.node, each))
+        self.tables.clear()
+        self.owner[:] = NOBODY
+        self._num_lent = 0
+        self.allocator = self._build_allocator(self.num_pages)
 
     def _check_held(self, table: PageTable, error: Callable[[str], BrokenRule]) -> None:
         pages = np.asarray(table.pages, dtype=np.int64)
@@ -327,3 +324,19 @@ def check_pages(pool: PagePool) -> None:
             raise BrokenRule(
                 "allocated >= written", f"request {table.owner} wrote {table.written} of {table.allocated} slots"
             )
+
+
+def refuse_size(geometry: KVGeometry, num_slots: int, dtype: torch.dtype, device: torch.device) -> None:
+    """Raise `ConfigError` for pools that no memory holds, before it is touched: the system would kill us later."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # what an engine that is gone has left counts as free
+        memory = torch.cuda.mem_get_info(device)[0]
+    elif hasattr(os, "sysconf"):
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    else:
+        return
+    if (num_bytes := geometry.bytes_per_token(dtype) * num_slots) > memory:
+        raise ConfigError(
+            f"pages for {num_slots:,} tokens need {num_bytes / 2**30:,.3f} GiB, and {device} has room for "
+            f"{memory / 2**30:,.3f} GiB; use fewer pages"
+        )

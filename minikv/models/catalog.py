@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as hf_logging
 
+from minikv.config import yes_or_no
 from minikv.errors import ConfigError, ModelNotFound
 from minikv.models.adapter import BoundModel
 from minikv.models.packed import pack_linears, refuse_unless_packable
@@ -69,7 +70,7 @@ def load_model(
         raise ConfigError(f"dtype is torch.float32, torch.bfloat16 or torch.float16, not {dtype!r}")
     label = os.fspath(name)
     place = _is_device(device)
-    if packed:
+    if yes_or_no("packed", packed):
         refuse_unless_packable(dtype, place)
     if label == TINY_RANDOM:
         tiny, tiny_tokenizer = tiny_random()

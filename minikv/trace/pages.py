@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from minikv.trace.events import Allocate, Free, Read, Write
@@ -29,6 +29,12 @@ def freed(step: int, node: str, table: HeldPages) -> Iterator[Free]:
     """All pages were given back."""
     for page, generation in zip(table.pages, table.generations, strict=True):
         yield Free(step, node, page, table.owner, generation)
+
+
+def taken_back(step: int, node: str, held: Iterable[tuple[int, int, int]]) -> Iterator[Free]:
+    """Pages were given back without their tables; `held` are page, owner and generation of each."""
+    for page, owner, generation in held:
+        yield Free(step, node, page, owner, generation)
 
 
 def written(step: int, node: str, table: HeldPages, start: int, stop: int) -> Iterator[Write]:

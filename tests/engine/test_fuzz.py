@@ -311,7 +311,7 @@ class ServerMachine(RuleBasedStateMachine):
         raise Trapped("trap") if trap.kind == "fault" else Interrupted("trap")
 
     def at_risk(self, trap: Trap, request: Request | None) -> set[int]:
-        """Whom a fault at a place concerns."""
+        """Whom a fault at a place concerns; after an interrupt all others start anew."""
         if self.handing >= 0:
             return {self.handing}
         if request is not None and trap.kind == "fault":
@@ -319,6 +319,8 @@ class ServerMachine(RuleBasedStateMachine):
         node = self.server.nodes[self.current]
         if trap.where in ("attention", "sampler"):
             risk = {each.number for each in node.in_step}
+        elif trap.kind == "interrupt":
+            return set()
         else:
             risk = {each.number for each in node.scheduler.running}
             risk |= set(islice(node.scheduler.waiting, 1))
@@ -337,9 +339,11 @@ class ServerMachine(RuleBasedStateMachine):
         COUNTS["steps"] += 1
         try:
             self._step()
-        finally:
-            server.check()
-            dry = self.nobody_joins_after_a_preemption(holders)
+        except Interrupted:  # whoever takes the lock next finds the server whole again
+            self.seen = len(self.server.trace)
+            raise
+        server.check()
+        dry = self.nobody_joins_after_a_preemption(holders)
         if self.fired:
             return
         for node, progress, num_tokens in before:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import os
 import pickle
 import threading
 import time
@@ -20,12 +21,12 @@ from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
 from minikv import Cluster, Engine, NodeConfig, SamplingParams, load_model
 from minikv.attention import torch_backend
 from minikv.config import NodeConfig as Config
-from minikv.errors import BrokenRule, ConfigError, InvalidPrompt, ModelNotFound, Rejected, StaleRead, StaleWrite
+from minikv.errors import BrokenRule, Busy, ConfigError, InvalidPrompt, ModelNotFound, Rejected, StaleRead, StaleWrite
 from minikv.models.adapter import BoundModel
 from minikv.scheduling.admission import Admission
 from minikv.scheduling.request import Request
 from minikv.scheduling.scheduler import Scheduler
-from minikv.trace import Finish
+from minikv.trace import Event, Finish, Trace
 
 
 def build(kind: str, model: BoundModel, **settings: Any) -> Engine | Cluster:
@@ -369,3 +370,111 @@ def test_later_refusals_do_not_grow(tiny: BoundModel) -> None:
 
     lengths = [told() for _ in range(20)]
     assert lengths[-1] <= lengths[0]
+
+
+class Interrupting(Trace):
+    """Raises KeyboardInterrupt at its n-th event: in the middle of whatever is booked there."""
+
+    def __init__(self, countdown: int) -> None:
+        super().__init__()
+        self.countdown = countdown
+
+    def add(self, event: Event) -> None:
+        self.countdown -= 1
+        if self.countdown == 0:
+            raise KeyboardInterrupt
+        super().add(event)
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["engine", "cluster"])
+def test_interrupt_at_any_event(tiny: BoundModel, split: bool) -> None:
+    """Pages that are half lent, half freed or half handed over: all of them are back, and the next caller is served."""
+    expected = [reference(tiny, prompt_of(9, seed=seed), 5) for seed in range(3)]
+    node = NodeConfig(num_pages=6, max_batch_tokens=8)
+    reached = 0
+    for countdown in range(1, 400):
+        trace = Interrupting(countdown)
+        settings: dict[str, Any] = {"page_size": 4, "trace": trace}
+        if split:
+            server: Engine | Cluster = Cluster(tiny, prefill=node, decode=node, **settings)
+        else:
+            server = Engine(tiny, num_pages=6, max_batch_tokens=8, **settings)
+        prompts = [prompt_of(9, seed=seed) for seed in range(3)]
+        kept = server.submit(prompts[0], greedy(5)) if countdown > 1 else None  # of a caller who is not interrupted
+        try:
+            server.generate(prompts[1:], greedy(5))
+        except KeyboardInterrupt:
+            reached = countdown
+        else:
+            break
+        server.check()
+        assert answers(server.generate(prompts[1:], greedy(5))) == expected[1:]
+        if kept is not None:
+            while not server.requests[kept].answered:
+                server.step()
+            done = server.result(kept)
+            assert done.token_ids == expected[0] if done.error is None else "KeyboardInterrupt" in str(done.error)
+        assert_quiet(server)
+    assert 60 < reached < 399
+
+
+def test_threads_are_let_in_after_each_step(tiny: BoundModel) -> None:
+    """Whoever steps in a loop must not keep an abort, a look at the numbers or a short request waiting for long."""
+    server = Engine(tiny, page_size=16, num_pages=64)
+    long = threading.Thread(target=lambda: server.generate([[1, 2, 3]], greedy(900)))
+    long.start()
+    while server.trace.step < 5:
+        time.sleep(0.001)
+    waited = []
+    for _ in range(20):
+        before = server.trace.step
+        server.stats()
+        waited.append(server.trace.step - before)
+    before = server.trace.step
+    (done,) = server.generate([[4, 5]], greedy(2))
+    steps = server.trace.step - before
+    server.abort(0)
+    long.join(timeout=60)
+    assert not long.is_alive() and done.error is None
+    assert sorted(waited)[len(waited) // 2] <= 3 and steps <= 40, (waited, steps)
+
+
+def test_an_answer_taken_by_somebody_else_costs_no_other(tiny: BoundModel) -> None:
+    """One of the requests of a running `generate` is forgotten: it alone was aborted."""
+
+    def sampler(logits: torch.Tensor, request: Request) -> int:
+        if request.number == 1:
+            server.forget(1)
+        return int(logits.argmax())
+
+    server = Engine(tiny, page_size=4, num_pages=32, sampler=sampler)
+    prompts = [prompt_of(5, seed=seed) for seed in range(3)]
+    done = server.generate(prompts, greedy(4))
+    assert [each.finish_reason for each in done] == ["length", "abort", "length"]
+    assert [done[i].token_ids for i in (0, 2)] == [reference(tiny, prompts[i], 4) for i in (0, 2)]
+    assert_quiet(server)
+
+
+@pytest.mark.parametrize(
+    "params", [{"stop_token_ids": [2**63]}, {"stop_token_ids": [2**70], "min_tokens": 2}, {"n": 10**6}]
+)
+def test_numbers_that_are_too_large(params: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(params))):
+        SamplingParams(max_tokens=4, **params)
+
+
+def test_busy_travels() -> None:
+    """Between processes, as all errors of a request must."""
+    error = pickle.loads(pickle.dumps(Busy("full", limit=1, requested=2)))
+    assert (type(error), str(error), error.status, error.limit) == (Busy, "full", 429, 1)
+
+
+def test_two_pools_that_do_not_fit_together(tiny: BoundModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would fit alone. The system would kill the process as soon as both are used."""
+    real = os.sysconf
+    monkeypatch.setattr(os, "sysconf", lambda name: 1024 if name == "SC_PHYS_PAGES" else real(name))  # 4 MiB
+    pages = 3 * 2**20 // (tiny.geometry.bytes_per_token(torch.float32) * 4)
+    node = NodeConfig(num_pages=pages)
+    Engine(tiny, num_pages=pages, page_size=4)
+    with pytest.raises(ConfigError, match="use fewer pages"):
+        Cluster(tiny, prefill=node, decode=node, page_size=4)
