@@ -49,8 +49,8 @@ def load_model(
         dtype, device: of the weights: torch.float32, torch.bfloat16 or torch.float16. Pages have the same type.
         packed: let oneDNN lay out the weights of linear layers for this CPU, in float32 or bfloat16. Answers stay,
             but the model cannot be saved or moved afterwards (see `models.packed.pack_linears`). Tokens a second
-            against the same type unpacked, on two busy Intel cores with AMX: in float32 1.5 times at 8 requests and
-            0.75 to 1 times at 1 and at 32; in bfloat16 1.1 to 1.7 times. `python tools/bench_precision.py` measures.
+            against the same type unpacked, on two Intel cores with AMX: 0.9 to 1.5 times in float32, 1.0 to 1.2 times
+            in bfloat16 (`benchmarks/README.md`; `python tools/bench_precision.py` measures here).
 
     Raises:
         ModelNotFound: if there is nothing whole under that name; the message says what was tried and the ways on.
