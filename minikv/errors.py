@@ -138,8 +138,10 @@ def as_minikv(error: BaseException, step: int | None = None) -> MinikvError:
         error.step = step
     if isinstance(error, MinikvError):
         return error
-    where = "" if step is None else f" (step {step})"
-    failure = EngineFailed(f"{type(error).__name__}: {error}{where}")
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f", in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
+    when = "" if step is None else f" (step {step})"
+    failure = EngineFailed(f"{type(error).__name__}: {error}{where}{when}")
     failure.__cause__ = error  # with the line where it was raised, but not with the tensors of that moment
     traceback.clear_frames(error.__traceback__)
     return failure

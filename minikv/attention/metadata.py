@@ -33,7 +33,8 @@ class AttentionBackend(Protocol):
     This step's keys and values are in their slots already. Query token `i` of a request sees its positions 0 to
     `seq_len - length + i` (that is the causal mask), and of these the last `options.window` if there is a window.
     Query head `h` uses key/value head `h // (query heads // kv_heads)`. Slots that are not in `view.slots` must not be
-    read at all: they may hold NaN, and NaN times 0 is NaN.
+    read at all: they may hold NaN, and NaN times 0 is NaN. The form of what comes back is checked, not what was read.
+    Models that have `options.softcap` or `options.sinks` need them honoured.
     """
 
     def __call__(

@@ -112,5 +112,7 @@ class Cluster(Frontend):
     def _drop(self, request: Request) -> None:
         if request in self.between:
             self.between.remove(request)
-        self.prefill.release(request)
-        self.decode.release(request)
+        try:
+            self.prefill.release(request)
+        finally:
+            self.decode.release(request)

@@ -26,7 +26,10 @@ class NodeCapacity:
 
 
 class AdmissionPolicy(Protocol):
-    """Decides at the door. Built as `Policy(context_length, nodes, config)`; `Admission` is the right one."""
+    """Decides at the door. Built as `Policy(context_length, nodes, config)`; `Admission` is the right one.
+
+    `nodes` has a `NodeCapacity` for each; `over_limit` and `max_waiting` of `config` are the door's to apply.
+    """
 
     def check(self, request: Request, waiting: int = 0) -> int:
         """Return how many tokens a request may generate, or raise `Rejected`: with 400 for good, `Busy` for now.

@@ -31,6 +31,8 @@ class SchedulingPolicy(Protocol):
     What a request misses is `request.num_tokens - table.written`, with `table = pool.tables.get(request.number)`, or
     all of its tokens if it has no table yet. `pool.lend(request.number, n)` opens a table with n pages and
     `pool.extend(table, n)` adds some; `pool.free(table)` takes all back, and the request is computed from its start.
+    Who gives way when `pool.num_free` is too small is the policy's business: nobody else frees anything. Useful, too:
+    `pool.page_size`, `table.allocated` and `minikv.memory.pages_needed`.
     """
 
     @property
@@ -42,13 +44,14 @@ class SchedulingPolicy(Protocol):
         """Requests that hold pages, oldest first."""
 
     def add(self, request: Request) -> None:
-        """Take a request in. If the pool has a page table for it (a handoff came), its written tokens are computed."""
+        """Take a request in. If the pool has a page table for it (a handoff came), it has its pages and runs on."""
 
     def schedule(self) -> Sequence[Scheduled]:
         """Plan a step: at most `config.max_batch_size` shares, `config.max_batch_tokens` tokens together.
 
-        Before this returns, each planned request's table must hold `written + num_scheduled_tokens` slots. A plan may
-        be empty; but if nobody on any node is computed, everybody who waits is told that nothing will happen any more.
+        A longer prompt is cut into chunks. Before this returns, each planned request's table must hold
+        `written + num_scheduled_tokens` slots. A plan may be empty; but if nobody on any node is computed, everybody
+        who waits is told that nothing will happen any more.
         """
 
     def remove(self, request: Request) -> None:

@@ -12,8 +12,8 @@
 # You need: Python with a class and a list. You have seen an array. About 80 minutes, 45 of them in
 # `exercises/03_pages.ipynb`.
 #
-# In a hurry, 30 minutes: run all cells down to *What is in a page when you get it?*. Read the five words first: *slot,
-# page, pool, lend, owner*. Then begin at that heading, and do only exercise 3.3.
+# In a hurry, 30 minutes: read the five words (*slot, page, pool, lend, owner*), run all cells down to *What is in a
+# page when you get it?*, begin there, and do only exercise 3.3.
 
 # %% [markdown]
 # ## Two questions from before
@@ -72,7 +72,8 @@ print(f"one token: {model.geometry.bytes_per_token(model.dtype):,} bytes of keys
 # A server never knows how long an answer will be. It knows what the request announced: at most 128 tokens, say. One way
 # is to give each request one block of 128 slots. The other is to lend a page when a token needs it, and not before.
 #
-# Make your guess: put a letter in place of `...`, and add `sure=True` if you are. Nobody scores it.
+# Run the cell to see the question. Then put a letter in place of `...`, add `sure=True` if you are, and run it again.
+# Nobody scores it.
 
 # %%
 predict("p-3.1", ...)
@@ -105,25 +106,31 @@ reveal("p-3.1")
 # More than four times as many, on the same memory. This is why serving engines lend pages.
 #
 # But what if all 14 go on to their full 128 tokens? Then the pool runs dry in the middle of 14 answers. A careful
-# server would start only as many as it can hold to the end. minikv takes the risk.
+# server would start only as many as it can hold to the end. minikv takes the risk. The next cell does it both ways,
+# with a model that says nonsense, but quickly.
 
 # %%
-print("a careful server starts:", 448 // 128)
-
-toy_model = load_model("tiny-random")  # a model that says nonsense, quickly
-engine = Engine(toy_model, page_size=16, num_pages=28)
-to_the_end = SamplingParams(max_tokens=98, ignore_eos=True)
-answers = engine.generate([[7] * 30] * 14, to_the_end)
-print("answered in full:       ", sum(len(answer.token_ids) == 98 for answer in answers))
-print("gave their pages back:  ", engine.stats().nodes[0].preemptions)
+toy_model = load_model("tiny-random")
+to_the_end = SamplingParams(max_tokens=128 - 30, ignore_eos=True)  # all that was announced
+said = []
+for way, at_once in (("careful: ", 448 // 128), ("at risk: ", 14)):
+    engine = Engine(toy_model, page_size=16, num_pages=448 // 16, max_batch_size=at_once)
+    answers = engine.generate([[7 + i] * 30 for i in range(14)], to_the_end)
+    said.append([answer.token_ids for answer in answers])
+    node = engine.stats().nodes[0]
+    print(way, at_once, "at once,", node.steps, "steps,", node.tokens, "tokens computed,", end=" ")
+    print("pages given back before the end:", node.preemptions, "times")
+print("the same answers:", said[0] == said[1])
 
 # %% [markdown]
-# All 14 got their full answers. When no page was free, the request that came last gave its pages back, waited, and was
-# computed again: 19 times in all. Nobody loses a word, and some work is done twice. Chapter 05 is about that price.
+# The careful server needs more steps. minikv starts all 14. Whenever no page is free, the request that joined last
+# gives its pages back, waits, and is computed again. It is through earlier, but computes many tokens twice. So if
+# everybody uses all that was announced, pages buy little. They pay because most requests do not. Chapter 05 is about
+# that choice.
 #
 # **Now exercise 3.1** in `exercises/03_pages.ipynb`, 5 minutes. Then come back: the next cell uses your function.
 #
-# Before you run it: are large pages better than small ones?
+# Before you run the next cell: are large pages better than small ones?
 
 # %%
 pages_and_empty = learner_or_reference("ex-3.1")
@@ -192,13 +199,13 @@ prompts = [
     "A page is lent to one request after another, as a library lends a book to one reader after another.",
 ]
 texts = []
-for allocator in ({}, {"allocator": Allocator}):
-    engine = Engine(model, page_size=4, num_pages=9, **allocator)
+for whose, parts in (("minikv's own", {}), ("the exercise's", {"allocator": Allocator})):
+    engine = Engine(model, page_size=4, num_pages=9, **parts)
     answers = engine.generate(prompts, SamplingParams(max_tokens=6, ignore_eos=True))
     engine.check()
     texts.append([answer.text for answer in answers])
     lent = [event.page for event in engine.trace if isinstance(event, Allocate)]
-    print(f"{len(lent)} times a page was lent, out of a pool of 9, in this order: {lent}")
+    print(f"{whose}: {len(lent)} times a page was lent, out of a pool of 9, in this order: {lent}")
 
 print("answers equal:", texts[0] == texts[1])
 print("the first one:", repr(texts[1][0]))
@@ -242,8 +249,8 @@ bens = pool.lend(BEN, 4)
 print("page 3 holds", pool.values[0][3].flatten().tolist())
 
 # %% [markdown]
-# So a page has two people to it, and they need two words. The **owner** holds the page now. The **writer** put the
-# contents there. Below is this very run: the owner above, and below it who wrote most of the page. Move the slider to
+# So there are two questions about a page. Who holds it now? Its **owner**. Who wrote what is in a slot? That slot's
+# **writer**. Below is this very run: the owner above, and below it who wrote most of the page. Move the slider to
 # see how it came about. (The slider needs Jupyter.)
 #
 # The table says the same, and how many slots of a page each writer filled.
@@ -270,7 +277,8 @@ reveal("p-3.2")
 # Look at Ben's second page: two of his tokens, two of hers. **The owner is not the writer.** A page has one owner, and
 # each of its slots has a writer of its own. What keeps Ben from reading Ada's slots is one number: how far he has
 # written. The contents give no warning. To attention, a five is as good as a seven. (What happens when that one number
-# is wrong is what this course is about.)
+# is wrong is what this course is about. minikv also keeps a record of who wrote each slot, and
+# refuses to read what others wrote. The server of chapter 08 did not.)
 
 # %% [markdown]
 # ## Can you read it?

@@ -478,3 +478,19 @@ def test_two_pools_that_do_not_fit_together(tiny: BoundModel, monkeypatch: pytes
     Engine(tiny, num_pages=pages, page_size=4)
     with pytest.raises(ConfigError, match="use fewer pages"):
         Cluster(tiny, prefill=node, decode=node, page_size=4)
+
+
+def test_a_scheduler_that_forgets_only_whom_it_knows(tiny: BoundModel) -> None:
+    """Its own mistake stops the server with a reason, and the other node gets its pages back all the same."""
+
+    class Picky(Scheduler):
+        def remove(self, request: Request) -> None:
+            self.running.remove(request)
+
+    node = NodeConfig(num_pages=16)
+    server = Cluster(tiny, prefill=node, decode=node, page_size=4, scheduler=Picky)
+    (done,) = server.generate([prompt_of(5)], greedy(4))
+    assert "ValueError: list.remove(x): x not in list, in remove, line" in str(done.error)
+    assert all(each.pages_free == each.pages_total for each in server.stats().nodes)
+    (later,) = server.generate([prompt_of(5)], greedy(4))
+    assert "the engine stopped" in str(later.error)
