@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import pytest
 import transformers
+from families import NOT_IN_OLDEST
 from helpers import FAMILIES
-from packaging.version import Version
 
 from minikv import load_model
 from minikv.errors import UnsupportedModel
 from minikv.models.adapter import BoundModel
-
-# Families that the oldest supported transformers runs outside of its attention interface; refused there by name.
-NOT_IN_OLDEST = {"codegen", "gptj"} if Version(transformers.__version__) < Version("5.24") else set()
 
 _built: dict[str, BoundModel] = {}
 

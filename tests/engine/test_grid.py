@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from covering import Row, covering, parts
+from families import NOT_IN_OLDEST, OLDEST
 from helpers import CORE, FAMILIES, NEVER, VOCABULARY, Server, answers, assert_quiet, finished, greedy, prompt_of
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
@@ -28,7 +29,7 @@ PAGE_SIZES = (1, 3, 4, 16, 64)
 BUDGETS = (3, 8, 8192)
 PREEMPTIONS = (0, 1, 3)
 NODES = ("engine", "cluster")
-FACTORS = (list(FAMILIES), PAGE_SIZES, BUDGETS, PREEMPTIONS, NODES)
+FACTORS = ([name for name in FAMILIES if name not in NOT_IN_OLDEST], PAGE_SIZES, BUDGETS, PREEMPTIONS, NODES)
 
 PAIRS = covering(FACTORS, 2)
 TRIPLES = [row for row in covering(FACTORS, 3) if row not in set(PAIRS)]
@@ -126,7 +127,7 @@ def test_rows_cover_all_combinations(strength: int) -> None:
     rows = covering(FACTORS, strength)
     seen = {part for row in rows for part in parts(row, strength)}
     assert seen == {part for row in itertools.product(*FACTORS) for part in parts(row, strength)}
-    assert len(rows) < 1.5 * len(FAMILIES) * len(PAGE_SIZES) * (len(BUDGETS) if strength == 3 else 1)
+    assert len(rows) < 1.5 * len(FACTORS[0]) * len(PAGE_SIZES) * (len(BUDGETS) if strength == 3 else 1)
 
 
 @pytest.mark.slow
@@ -147,6 +148,7 @@ def test_whole_grid(cell: Row) -> None:
     run_cell(cell)
 
 
+@pytest.mark.skipif(OLDEST, reason="older continuous batching has other settings; generate is the reference there")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", "mistral", "gpt_oss"])
 def test_equals_the_continuous_batching_of_transformers(name: str) -> None:
