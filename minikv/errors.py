@@ -112,7 +112,7 @@ class StaleWrite(BrokenRule):
 
 
 class HandoffRefused(MinikvError):
-    """A handoff that is not complete and authentic; the receiver took nothing of it."""
+    """A handoff that is not complete and intact; the receiver took nothing of it."""
 
     status = 502
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 
 import torch
@@ -83,19 +83,22 @@ class Node:
         return NodeCapacity(self.name, self.pool.num_slots)
 
     @property
+    def queue(self) -> Collection[Request]:
+        """The requests that wait, in order; a policy may keep them in a dict by number or in any collection."""
+        waiting = self.scheduler.waiting
+        return waiting.values() if isinstance(waiting, Mapping) else waiting
+
+    @property
     def at_risk(self) -> list[Request]:
         """Whom an error in the step concerns: its requests, or those for whom one was being planned."""
-        queue = self.scheduler.waiting
-        first = islice(queue.values() if isinstance(queue, Mapping) else queue, 1)
-        return self.in_step or [*self.scheduler.running, *first]
+        return self.in_step or [*self.scheduler.running, *islice(self.queue, 1)]
 
     def step(self) -> list[Request]:
         """Plan and compute one step; returns the requests that got a token. Does nothing if nobody can run."""
         self.in_step = []
         plan = check_plan(self.scheduler.schedule(), self.pool, self.config)
-        plan = [
-            share for share in plan if not share.request.finished
-        ]  # who was aborted meanwhile leaves after the step
+        # Who was aborted while this was planned leaves after the step.
+        plan = [share for share in plan if not share.request.finished]
         self.in_step = [share.request for share in plan]
         if type(self.pool) is not PagePool:
             PagePool.check(self.pool)

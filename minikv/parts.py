@@ -19,8 +19,9 @@ from minikv.scheduling.scheduler import Scheduler, SchedulingPolicy
 class Parts:
     """What a server is put together from; each may be a learner's own.
 
-    A part that breaks a rule of its protocol ends the requests that it harms with a `BrokenRule`, which names the
-    rule and the step.
+    What a part hands back is checked: a broken rule ends the requests concerned, or all where it cannot be told whom
+    it harms, with a `BrokenRule` that names the rule and the step. What a part reads, and whether its numbers are
+    right, is not checked.
 
     Attributes:
         allocator: builds what chooses pages, from their number; see `PageAllocator`.

@@ -79,9 +79,8 @@ class _Reader:
         if not request.answered and len(request.output_ids) == self._tokens:
             return None
         text, ids = request.read_text()[self._letters :], tuple(request.output_ids[self._tokens :])
-        completion = (
-            self.server.result(self.number) if request.answered and not (request.error and (ids or text)) else None
-        )
+        last = request.answered and not (request.error and (ids or text))  # an error comes after the pieces
+        completion = self.server.result(self.number) if last else None
         if completion and completion.error:
             raise completion.error
         self._letters, self._tokens = self._letters + len(text), len(request.output_ids)

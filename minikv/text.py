@@ -63,7 +63,8 @@ class Detokenizer:
         if not together.startswith(final):
             if not final.endswith(BROKEN):  # bytes that are no character yet spoil those next to them
                 return self._decode(self._ids[self._done :])
-            final = commonprefix([final, together])  # noqa: RUF071 - texts, not paths; the answer completes the prompt's last character
+            # The answer completes the prompt's last character.
+            final = commonprefix([final, together])  # noqa: RUF071 - of texts, not of paths
         return together[len(final) :]
 
     def _add(self, new: str, stops: Sequence[str]) -> None:

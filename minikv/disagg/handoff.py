@@ -79,7 +79,7 @@ def digest_of(
 
 
 def verify(handoff: Handoff, pool: PagePool, *, request: int, expected_tokens: int) -> None:
-    """Take a handoff for complete and authentic, or refuse it. Nothing is changed.
+    """Take a handoff for complete and intact, or refuse it. Nothing is changed.
 
     Args:
         pool: of the receiver.
@@ -137,7 +137,7 @@ def _verify_records(handoff: Handoff, slots: int) -> None:
 
 
 class Contract:
-    """The right contract: complete and authentic, or nothing."""
+    """The right contract: complete and intact, or nothing."""
 
     pack = staticmethod(pack)
     verify = staticmethod(verify)

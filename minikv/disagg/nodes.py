@@ -71,7 +71,7 @@ class DecodeNode(Node):
         """Take a handoff over, complete or not at all, and let its request run.
 
         Raises:
-            HandoffRefused: if it was not expected (or came before), or is not complete and authentic.
+            HandoffRefused: if it was not expected (or came before), or is not complete and intact.
         """
         if request.number not in self.expecting:
             raise HandoffRefused(f"no handoff is expected for request {request.number}; it may have come before")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from minikv.errors import BrokenRule
-from minikv.memory import check_pages
+from minikv.memory import PagePool
 from minikv.scheduling.request import Request
 
 if TYPE_CHECKING:
@@ -25,18 +24,14 @@ def check_server(server: Loop) -> None:
     """
     for node in server.nodes:
         node.pool.check()  # a page is free or lent to one writer in one generation [6], and none is lost [9]
-        check_pages(node.pool)
+        if type(node.pool) is not PagePool:  # a learner's may have a check of its own
+            PagePool.check(node.pool)
         for table in node.pool.tables.values():
             _check_table(server, node, table.owner, table.written)
-    homes = Counter(request.number for node in server.nodes for request in _in(node))
+    homes = Counter(request.number for node in server.nodes for request in (*node.queue, *node.scheduler.running))
     homes.update(request.number for request in server.between)
     for request in server.requests.values():
         _check_request(server, request, homes[request.number])
-
-
-def _in(node: Node) -> list[Request]:
-    queue = node.scheduler.waiting
-    return [*(queue.values() if isinstance(queue, Mapping) else queue), *node.scheduler.running]
 
 
 def _check_table(server: Loop, node: Node, number: int, written: int) -> None:

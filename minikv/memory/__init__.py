@@ -3,7 +3,7 @@
 from minikv.memory.allocator import FreeList, PageAllocator
 from minikv.memory.ledger import Ledger, SlotRecords
 from minikv.memory.page_table import PageTable, pages_needed
-from minikv.memory.pool import PagePool, check_pages, refuse_size
+from minikv.memory.pool import PagePool, refuse_size
 
 __all__ = [
     "FreeList",
@@ -12,7 +12,6 @@ __all__ = [
     "PagePool",
     "PageTable",
     "SlotRecords",
-    "check_pages",
     "pages_needed",
     "refuse_size",
 ]

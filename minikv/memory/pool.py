@@ -288,7 +288,22 @@ class PagePool:
         Raises:
             BrokenRule: naming the first rule that does not hold.
         """
-        check_pages(self)
+        lent = [page for table in self.tables.values() for page in table.pages]
+        if len(set(lent)) != len(lent):
+            raise BrokenRule("a page has one holder", f"a page stands in two tables on {self.node}")
+        if lent and (min(lent) < 0 or max(lent) >= self.num_pages):
+            raise BrokenRule("a page has one holder", f"a table on {self.node} holds a page that does not exist")
+        if len(lent) + self.num_free != self.num_pages:
+            raise BrokenRule(
+                "free + lent == total", f"{self.num_free} + {len(lent)} != {self.num_pages} on {self.node}"
+            )
+        for number, table in self.tables.items():
+            if table.owner != number:
+                raise BrokenRule("a page has one holder", f"request {number} holds the table of request {table.owner}")
+            if table.written > table.allocated:
+                raise BrokenRule(
+                    "allocated >= written", f"request {table.owner} wrote {table.written} of {table.allocated} slots"
+                )
         if (held := int((self.owner != NOBODY).sum())) != self._num_lent:
             raise BrokenRule(
                 "free + lent == total", f"{held} pages have owners, {self._num_lent} are lent on {self.node}"
@@ -302,28 +317,6 @@ class PagePool:
         written = self.ledger.writer[page * self.page_size : page * self.page_size + slots]
         numbers, counts = np.unique(written, return_counts=True)
         return tuple((int(number), int(count)) for number, count in zip(numbers, counts, strict=True))
-
-
-def check_pages(pool: PagePool) -> None:
-    """Verify, from the page tables alone, that every page is lent once, and that no table wrote more than it holds.
-
-    Raises:
-        BrokenRule: naming the first rule that does not hold.
-    """
-    lent = [page for table in pool.tables.values() for page in table.pages]
-    if len(set(lent)) != len(lent):
-        raise BrokenRule("a page has one holder", f"a page stands in two tables on {pool.node}")
-    if lent and (min(lent) < 0 or max(lent) >= pool.num_pages):
-        raise BrokenRule("a page has one holder", f"a table on {pool.node} holds a page that does not exist")
-    if len(lent) + pool.num_free != pool.num_pages:
-        raise BrokenRule("free + lent == total", f"{pool.num_free} + {len(lent)} != {pool.num_pages} on {pool.node}")
-    for number, table in pool.tables.items():
-        if table.owner != number:
-            raise BrokenRule("a page has one holder", f"request {number} holds the table of request {table.owner}")
-        if table.written > table.allocated:
-            raise BrokenRule(
-                "allocated >= written", f"request {table.owner} wrote {table.written} of {table.allocated} slots"
-            )
 
 
 def refuse_size(geometry: KVGeometry, num_slots: int, dtype: torch.dtype, device: torch.device) -> None:
