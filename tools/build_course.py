@@ -2,7 +2,7 @@
 
     python tools/build_course.py                      rewrite the notebooks; outputs of unchanged cells stay
     python tools/build_course.py --execute            ... and run all of them
-    python tools/build_course.py --execute 03 08      ... and run these (any part of the path will do)
+    python tools/build_course.py --execute 03 08      rewrite and run these alone (any part of the path will do)
     python tools/build_course.py --check              change nothing; exit 1 and say so if anything drifted
 
 `notebooks/src/NN_name.py` gives `notebooks/NN_name.ipynb`. `solutions/src/NN_name.py` gives the solution
@@ -69,12 +69,15 @@ class Built:
     secret_lines: set[str] = field(default_factory=set)
 
 
-def build_all(root: Path) -> list[Built]:
-    """All notebooks of the course, built in memory, without outputs."""
+def build_all(root: Path, names: Iterable[str] = ()) -> list[Built]:
+    """The notebooks of the course, built in memory, without outputs: all, or those whose path has a name in it."""
+    wanted = tuple(names)
     built = []
     for folder, kinds in KINDS.items():
         for source in sorted((root / folder / "src").glob("*.py")):
-            built += [build(root, source, kind) for kind in kinds]
+            for kind in kinds:
+                if not wanted or any(name in f"{kind}/{source.stem}.ipynb" for name in wanted):
+                    built.append(build(root, source, kind))
     return built
 
 
@@ -286,12 +289,11 @@ def main(arguments: Iterable[str] | None = None, root: Path = ROOT) -> int:
             problems = check(root)
             print("\n".join(problems) or "The notebooks are what their sources say.")
             return 1 if problems else 0
-        for one in build_all(root):
+        for one in build_all(root, options.execute or ()):
             name = one.path.relative_to(root).as_posix()
             if one.path.exists():
                 keep_outputs(one.notebook, nbformat.read(one.path, as_version=4))
-            wanted = options.execute
-            if wanted is not None and (not wanted or any(part in name for part in wanted)):
+            if options.execute is not None:
                 print(f"{name}: {execute(one):.1f} s", flush=True)
             write(one)
     except SourceError as error:
