@@ -5,6 +5,8 @@ All are sources, as a learner would write them in a cell. A right one may name a
 
 from __future__ import annotations
 
+from answers import Answers
+
 PAGES_NAME, ALLOCATOR_NAME, READING_NAME = "pages_and_empty", "Allocator", "read_page"
 
 
@@ -491,4 +493,15 @@ READING_RIGHT = {
         ),
         "",
     ),
+}
+
+ANSWERS = {
+    "ex-3.1": Answers(PAGES_NAME, PAGES_WRONG, PAGES_RIGHT, likely=("one-too-many", "rounded-down", "rounded")),
+    "ex-3.2": Answers(
+        ALLOCATOR_NAME,
+        ALLOCATOR_WRONG,
+        ALLOCATOR_RIGHT,
+        likely=("partial", "double-free", "slow", "own-list"),
+    ),
+    "ex-3.3": Answers(READING_NAME, READING_WRONG, READING_RIGHT, likely=("keys", "norm", "layer", "embeddings")),
 }

@@ -5,6 +5,8 @@ All are sources, as a learner would write them in a cell. A right one may name a
 
 from __future__ import annotations
 
+from answers import Answers
+
 PLAN_NAME, COUNT_NAME, OLD_NAME = "plan", "slots_read", "old_tokens"
 
 _B = 'lab.send("halverson", prompt=403, answer=64)'
@@ -207,4 +209,10 @@ OLD_RIGHT = {
         "    return tokens\n",
         "",
     ),
+}
+
+ANSWERS = {
+    "ex-8.1": Answers(COUNT_NAME, COUNT_WRONG, COUNT_RIGHT),
+    "ex-8.2": Answers(OLD_NAME, OLD_WRONG, OLD_RIGHT),
+    "ex-8.3": Answers(PLAN_NAME, PLAN_WRONG, PLAN_RIGHT),
 }

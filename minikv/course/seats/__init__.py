@@ -1,0 +1,1 @@
+"""Seats for the learner's parts: each turns a function of theirs into the part that an engine or a cluster takes."""

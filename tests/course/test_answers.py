@@ -1,0 +1,104 @@
+"""All chapters: each wrong answer gets its own verdict and hint, each right one of any design gets [ok]."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from answers import Answers
+
+from minikv.course import check, learner_or_reference
+from minikv.course.check import _met
+from minikv.course.declare import Exercise, Question, Verdict, chapter_of, find, of_chapter
+from minikv.course.guard import guarded
+from minikv.course.source import is_definition
+
+ALL: dict[str, Answers] = {}
+for path in sorted(Path(__file__).parent.glob("ch??_answers.py")):
+    ALL.update(importlib.import_module(path.stem).ANSWERS)
+CHAPTERS = sorted({int(exercise_id[3:].partition(".")[0]) for exercise_id in ALL})
+WRONG = [(i, title) for i, answers in ALL.items() for title in answers.wrong]
+RIGHT = [(i, title) for i, answers in ALL.items() for title in answers.right]
+
+Out = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def fresh(learner: Path) -> None:
+    _met.clear()
+
+
+def exercise(exercise_id: str) -> Exercise:
+    found = find(Exercise, exercise_id)
+    assert found is not None
+    return found
+
+
+def verdict_on(exercise_id: str, thing: Any) -> Verdict | None:
+    return guarded(lambda: exercise(exercise_id).judge(thing), exercise(exercise_id).seconds).value
+
+
+@pytest.mark.parametrize(("exercise_id", "title"), WRONG)
+def test_a_wrong_answer_gets_its_own_verdict(exercise_id: str, title: str, cell: Any, capsys: Out) -> None:
+    source, kind = ALL[exercise_id].wrong[title]
+    check(exercise_id, cell(source, ALL[exercise_id].name))
+    out = capsys.readouterr().out
+    said = out.partition("[x] ")[2]  # what the answer itself prints comes before
+    assert said.startswith(f"{exercise_id}: "), out
+    assert [met[1] for met in _met] == [kind], out
+    assert kind.startswith("raised") or "hint 1 of " in said, out
+
+
+@pytest.mark.parametrize(("exercise_id", "title"), RIGHT)
+def test_a_right_answer_of_any_design_is_accepted_and_kept(
+    exercise_id: str, title: str, cell: Any, capsys: Out
+) -> None:
+    source, remark = ALL[exercise_id].right[title]
+    thing = cell(source, ALL[exercise_id].name)
+    check(exercise_id, thing, strict=True)
+    out = " ".join(capsys.readouterr().out.split())
+    said = out.partition("[ok] ")[2]
+    assert said.startswith(f"{exercise_id}: ") and remark in said, out
+    if is_definition(thing):
+        assert "Kept in my_minikv/" in said, out
+        learner_or_reference(exercise_id)
+        assert "using yours" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("exercise_id", ALL)
+def test_the_reference_is_right(exercise_id: str) -> None:
+    reference = getattr(chapter_of(exercise_id), "REFERENCE", {}).get(exercise_id)
+    assert reference is not None, "each exercise has a reference answer, so that nobody is stuck"
+    assert exercise(exercise_id).judge(reference).right
+
+
+@pytest.mark.parametrize("exercise_id", ALL)
+def test_a_likely_mistake_has_three_hints(exercise_id: str, cell: Any) -> None:
+    hints = {}
+    for source, kind in ALL[exercise_id].wrong.values():
+        verdict = verdict_on(exercise_id, cell(source, ALL[exercise_id].name))
+        if verdict is not None:
+            hints[kind] = len(set(verdict.hints))
+    assert {kind: hints.get(kind) for kind in ALL[exercise_id].likely} == dict.fromkeys(ALL[exercise_id].likely, 3)
+
+
+@pytest.mark.parametrize("number", CHAPTERS)
+def test_every_exercise_has_answers_that_are_tried(number: int) -> None:
+    assert {one.id for one in of_chapter(Exercise, number)} == {i for i in ALL if i.startswith(f"ex-{number}.")}
+
+
+@pytest.mark.parametrize("number", CHAPTERS)
+def test_every_option_is_explained_in_its_own_words(number: int) -> None:
+    questions = of_chapter(Question, number)
+    assert [question.id for question in questions] == [f"p-{number}.{k + 1}" for k in range(len(questions))]
+    explanations = [option.explanation for question in questions for option in question.options.values()]
+    assert 2 <= len(questions) <= 4
+    assert len(set(explanations)) == len(explanations) and all(explanations)
+
+
+def test_how_many_there_are() -> None:
+    """`pytest -s` shows the counts."""
+    print(f"{len(ALL)} exercises, {len(WRONG)} known-wrong answers, {len(RIGHT)} right ones of other design")
+    assert len(WRONG) >= 6 * len(ALL) and len(RIGHT) >= 3 * len(ALL)
