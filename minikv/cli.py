@@ -60,6 +60,17 @@ def _parser() -> argparse.ArgumentParser:
     start.add_argument("target", nargs="?", default="my_course", help="folder for the copy (default: my_course)")
     start.add_argument("--quiet", action="store_true", help="say nothing unless something is wrong")
     start.set_defaults(run=_course_start)
+    status = _command(actions, "status", "how far you are: predictions made, checks that said [ok]")
+    status.set_defaults(run=_course_status)
+    reset = _command(actions, "reset", "begin an exercise again; what you had is put aside")
+    reset.add_argument("exercise", help='such as "ex-3.2"')
+    reset.add_argument("--target", help="your copy (default: the one around this folder, or my_course)")
+    reset.set_defaults(run=_course_reset)
+
+    mine = _command(commands, "mine", "a sentence from an engine of your own parts")
+    mine.add_argument("prompt", nargs="?", help="how the sentence begins")
+    mine.add_argument("--model", default="smollm2", help="smollm2 (default), tiny-random, a folder or a hub id")
+    mine.set_defaults(run=_mine)
     return parser
 
 
@@ -104,11 +115,28 @@ def _prepare(_options: argparse.Namespace) -> int:
 
 
 def _course_start(options: argparse.Namespace) -> int:
-    from minikv.course.copy import CourseNotFound, start
+    from minikv.course.copy import start
 
-    try:
-        start(options.target, quiet=options.quiet)
-    except CourseNotFound as error:
-        print(f"minikv: {error}", file=sys.stderr)
-        return 1
+    start(options.target, quiet=options.quiet)
     return 0
+
+
+def _course_status(_options: argparse.Namespace) -> int:
+    from minikv.course.status import status
+
+    status()
+    return 0
+
+
+def _course_reset(options: argparse.Namespace) -> int:
+    from minikv.course.reset import reset
+
+    print("\n".join(reset(options.exercise, options.target)))
+    return 0
+
+
+def _mine(options: argparse.Namespace) -> int:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from minikv.course.mine import mine
+
+    return 0 if mine(options.prompt, model=options.model) else 1

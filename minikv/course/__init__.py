@@ -4,6 +4,7 @@ What a notebook needs comes from here; what a chapter module needs comes from `m
 """
 
 from minikv.course.check import CheckFailed, check
+from minikv.course.mine import mine, my_parts
 from minikv.course.parts import learner_or_reference
 from minikv.course.predict import keep_guess, open_guess, predict, reveal, surprises
 from minikv.course.preflight import preflight
@@ -14,6 +15,8 @@ __all__ = [
     "check",
     "keep_guess",
     "learner_or_reference",
+    "mine",
+    "my_parts",
     "open_guess",
     "predict",
     "preflight",

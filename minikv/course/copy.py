@@ -14,22 +14,24 @@ from pathlib import Path
 
 from minikv.course.home import FOLDER, write_text
 from minikv.course.preflight import MANIFEST
+from minikv.errors import MinikvError
 
+COPY = "my_course"  # where the copy is made unless told otherwise
 FOLDERS = ("notebooks", "exercises", "assets")
 _SKIPPED = {"src", ".ipynb_checkpoints", "__pycache__"}
 
 
-class CourseNotFound(RuntimeError):
+class CourseNotFound(MinikvError, RuntimeError):
     """There is no checkout of the course to copy from."""
 
 
-def start(target: str | Path = "my_course", quiet: bool = False, source: Path | None = None) -> Path:
+def start(target: str | Path = COPY, quiet: bool = False, source: Path | None = None) -> Path:
     """Make, or bring up to date, the learner's copy in `target`, and return its path.
 
     `source` is the checkout of the course; without it, the one around the working directory or around
     the installed minikv. It may be read-only. Raises `CourseNotFound` when there is none.
     """
-    course = source or _checkout()
+    course = source or checkout()
     place = Path(target).expanduser()
     inside = [course / folder for folder in FOLDERS if (course / folder).resolve() in place.resolve().parents]
     if inside:
@@ -107,7 +109,8 @@ def _files(course: Path) -> Iterator[tuple[str, bytes]]:
                 yield name.as_posix(), content
 
 
-def _checkout() -> Path:
+def checkout() -> Path:
+    """The checkout of the course: around the working directory, or around the installed minikv."""
     here = Path.cwd()
     around = [here, *here.parents, Path(__file__).resolve().parents[2]]
     for folder in around:
@@ -116,6 +119,20 @@ def _checkout() -> Path:
     raise CourseNotFound(
         "The notebooks of the course were not found. Run this in the folder that you cloned the course to."
     )
+
+
+def learners_copy(target: str | Path | None = None) -> Path:
+    """The learner's copy: `target`, or the one around the working directory, or `my_course` in it.
+
+    Raises `CourseNotFound` when there is none.
+    """
+    here = Path.cwd()
+    places = [Path(target).expanduser()] if target else [here, *here.parents, here / COPY]
+    for place in places:
+        if (place / MANIFEST).is_file():
+            return place
+    shown = target or COPY
+    raise CourseNotFound(f"There is no copy of the course in {shown}. To make one: minikv course start {shown}")
 
 
 def _read_manifest(place: Path) -> dict[str, str]:

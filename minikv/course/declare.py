@@ -10,6 +10,7 @@ import importlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
@@ -132,8 +133,16 @@ def not_known(kind: type[Kind], any_id: object) -> str:
     sentence = f"There is no {noun} {any_id!r}."
     if _ID.fullmatch(any_id):
         near = ", ".join(thing.id for thing in of_chapter(kind, _chapter_number(any_id)))
-        return f"{sentence} This chapter has {near}." if near else sentence
+        return f"{sentence} This chapter has {near}." if near else f"{sentence} {_which_minikv()}"
     return f'{sentence} Ids look like "{example}".'
+
+
+def _which_minikv() -> str:
+    """For a notebook that asks for a chapter which is not here: an older minikv may be the one that is used."""
+    import minikv
+
+    place = Path(minikv.__file__).parent
+    return f"Is this minikv older than the notebook? It is {minikv.__version__}, in {place}."
 
 
 def error_of(call: Callable[[], object]) -> Exception | None:

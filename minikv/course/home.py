@@ -10,6 +10,7 @@ from typing import Any
 
 FOLDER = "my_minikv"
 NOTES = "notes.json"
+ANSWERED = "answered"  # section of the notes: exercises whose answer is a plain value, not a part
 
 
 def home() -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -64,18 +65,35 @@ def kept_parts() -> list[str]:
 
 def learner_or_reference(exercise_id: str) -> Any:
     """The learner's part for this exercise if there is one that loads, else the reference. Says which."""
+    found = look_up(exercise_id)
+    print(f"{exercise_id}: using {found.said}")
+    return found.thing
+
+
+@dataclass(frozen=True)
+class Found:
+    """A part, whether it is the learner's own, and where it came from in words."""
+
+    thing: Any
+    yours: bool
+    said: str
+
+
+def look_up(exercise_id: str) -> Found:
+    """The learner's part for this exercise if there is one that loads, else the reference; prints nothing.
+
+    Raises:
+        LookupError: if there is no such exercise.
+    """
     path = part_file(exercise_id)
     shown = f"{FOLDER}/{path.name}"
     if not path.exists():
-        print(f"{exercise_id}: using the reference (nothing of yours is kept yet)")
-        return _reference(exercise_id)
+        return Found(_reference(exercise_id), False, "the reference (nothing of yours is kept yet)")
     attempt = guarded(lambda: _from_file(exercise_id, path), _LOADING)
     if attempt.error is None and is_definition(attempt.value):
-        print(f"{exercise_id}: using yours ({shown})")
-        return attempt.value
+        return Found(attempt.value, True, f"yours ({shown})")
     why = "it defines no function or class of that name" if attempt.error is None else _said(attempt.error)
-    print(f"{exercise_id}: using the reference, because {shown} does not load: {why}")
-    return _reference(exercise_id)
+    return Found(_reference(exercise_id), False, f"the reference, because {shown} does not load: {why}")
 
 
 def _from_file(exercise_id: str, path: Path) -> Any:
