@@ -4,15 +4,34 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from importlib import metadata
 from typing import Any, Literal, TypeVar
 
 from minikv.errors import ConfigError
 
 OverLimit = Literal["refuse", "cap"]
 ABOVE_0 = math.ulp(0.0)  # the smallest number above it
+TRANSFORMERS = ((5, 17), (6,))  # supported versions: from, and up to but not including
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """(5, 24, 0) for "5.24.0rc1+cpu": enough to compare with a range."""
+    return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
+
+
+def require_transformers() -> None:
+    """Raise `ConfigError`, with the command that helps, if the installed transformers is too old or too new."""
+    version = metadata.version("transformers")
+    oldest, too_new = TRANSFORMERS
+    if not oldest <= version_numbers(version) < too_new:
+        raise ConfigError(
+            f"transformers {version} is not supported: minikv reads models through interfaces of 5.17 and newer, below "
+            '6. Run: python -m pip install "transformers>=5.17,<6"'
+        )
 
 
 def whole_number(name: str, value: object, *, least: int) -> int:

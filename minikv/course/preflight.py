@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from minikv.config import TRANSFORMERS, version_numbers
 from minikv.course.home import home
 from minikv.course.lab_server import EXTENSIONS, ask_server, started_by_a_server
 from minikv.course.say import say
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_TORCH = (2, 11)
-TRANSFORMERS = ((5, 17), (6,))  # from, and up to but not including
 GIB = 2**30
 MEMORY_GIB = 3
 DISK_GIB = 2
@@ -103,7 +103,7 @@ def _made_with() -> Iterator[str]:
 
 def _torch() -> Line:
     version = _installed("torch")
-    if version is None or _numbers(version) < OLDEST_TORCH:
+    if version is None or version_numbers(version) < OLDEST_TORCH:
         fix = _pip('"torch>=2.11"')
         return Line("STOP", version or "not found", f"{fix} (the README has a line for CPU only)")
     return Line("OK", version)
@@ -112,7 +112,7 @@ def _torch() -> Line:
 def _transformers() -> Line:
     oldest, too_new = TRANSFORMERS
     version = _installed("transformers")
-    if version is None or not oldest <= _numbers(version) < too_new:
+    if version is None or not oldest <= version_numbers(version) < too_new:
         said = f"{version} is not supported" if version else "not found"
         return Line("STOP", said, _pip('"transformers>=5.17,<6"'))
     return Line("OK", version)
@@ -215,10 +215,6 @@ def _installed(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
 
 
 def _upwards() -> list[Path]:
