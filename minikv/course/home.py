@@ -8,9 +8,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 FOLDER = "my_minikv"
 NOTES = "notes.json"
 ANSWERED = "answered"  # section of the notes: exercises whose answer is a plain value, not a part
+_LOCKED = 5.0  # seconds to wait for another notebook
 
 
 def home() -> Path:
@@ -60,13 +63,16 @@ def read_notes() -> dict[str, Any]:
 
 def note(section: str, key: str, value: object) -> bool:
     """Keep `value` (anything JSON can hold) under `section` and `key`. Never raises: says so and returns False."""
-    notes = read_notes()
-    part = notes.get(section)
-    notes[section] = {**(part if isinstance(part, dict) else {}), key: value}
+    path = home() / NOTES
     try:
-        write_text(home() / NOTES, json.dumps(notes, indent=1, ensure_ascii=False) + "\n")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_suffix(".lock"), timeout=_LOCKED):  # two notebooks may note something at once
+            notes = read_notes()
+            part = notes.get(section)
+            notes[section] = {**(part if isinstance(part, dict) else {}), key: value}
+            write_text(path, json.dumps(notes, indent=1, ensure_ascii=False) + "\n")
     except (OSError, UnicodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it holds a letter that no file can"
+        why = error.strerror or "another notebook is writing" if isinstance(error, OSError) else "it holds a letter that no file can"
         print(f"This could not be kept in {FOLDER}/ ({why}). Set MINIKV_HOME to a folder of yours.")
         return False
     return True

@@ -91,7 +91,12 @@ def _load(
         with _quiet() if Path(source).is_dir() else nullcontext():  # a download shows its progress
             model, report = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, output_loading_info=True)
             own_tokenizer = _is_tokenizer(tokenizer) or _load_tokenizer(source)
-    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError, MemoryError) as error:
+        if isinstance(error, MemoryError) or "allocate memory" in str(error):
+            raise ConfigError(
+                f"there is too little memory for {label} ({error or 'MemoryError'}). Close other programs and other "
+                'notebooks (Kernel, Shut Down All Kernels), or take load_model("tiny-random"), which needs little'
+            ) from error
         raise ModelNotFound(f"{label} could not be loaded as a causal language model: {error}") from error
     if missing := sorted(report["missing_keys"]):
         raise ModelNotFound(
