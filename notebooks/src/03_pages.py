@@ -18,20 +18,7 @@
 # %% [markdown]
 # ## Two questions from before
 #
-# Chapters 01 and 02 are not written yet. From them you need these words:
-#
-# | word | means |
-# |---|---|
-# | token | a piece of text, often a word; the model reads and writes tokens |
-# | layer | one of the stages that every token goes through, one after the other |
-# | head | a part of a layer that works by itself, with numbers of its own |
-# | attention | the step in which a token looks at the earlier ones and takes something from each |
-# | key | a row of numbers by which a token is found in that step |
-# | value | a row of numbers that is taken from a token in that step |
-#
-# To write the next token, a model looks back at every earlier one. For each token, in each layer, it keeps two short
-# rows of numbers, a **key** and a **value**. One minute
-# each, without looking anything up:
+# One minute each, without looking anything up:
 #
 # 1. Why may the model keep a token's key and value when more text follows?
 # 2. SmolLM2 has 30 layers. In each, a key has 3 heads of 64 numbers, and so has a value. A number takes 4 bytes. How
@@ -41,6 +28,22 @@
 #
 # 1. A token never looks ahead. What follows cannot change it, so computing it again would give the same numbers.
 # 2. 30 × 2 × 3 × 64 × 4. The cell below asks the model itself.
+#
+# </details>
+#
+# <details><summary>You are on the short path and have not read 01 and 02? Six words</summary>
+#
+# To write the next token, a model looks back at every earlier one. For each token, in each layer, it keeps two short
+# rows of numbers, a key and a value.
+#
+# | word | means |
+# |---|---|
+# | token | a piece of text, often a word; the model reads and writes tokens |
+# | layer | one of the stages that every token goes through, one after the other |
+# | head | a part of a layer that works by itself, with numbers of its own |
+# | attention | the step in which a token looks at the earlier ones and takes something from each |
+# | key | a row of numbers by which a token is found in that step |
+# | value | a row of numbers that is taken from a token in that step |
 #
 # </details>
 

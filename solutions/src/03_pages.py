@@ -15,7 +15,9 @@ from minikv.course import check, learner_or_reference
 # %% [markdown]
 # ## Exercise 3.1: pages needed
 #
-# 5 minutes, about 2 lines. Done when every token has a slot, no page is without a token, and you know how many slots
+# Difficulty 1 of 5 · importance 3 of 5 · 5 minutes · about 2 lines
+#
+# Done when every token has a slot, no page is without a token, and you know how many slots
 # stay empty. *The idea it tests:* a page is lent whole.
 #
 # | tokens | page size | pages | empty slots |
@@ -48,7 +50,9 @@ check("ex-3.1", pages_and_empty)
 # %% [markdown]
 # ## Exercise 3.2: an allocator
 #
-# 25 minutes, about 12 lines. Done when every page is free or lent, never both and never neither, and when a larger pool
+# Difficulty 3 of 5 · importance 5 of 5 · 25 minutes · about 12 lines
+#
+# Done when every page is free or lent, never both and never neither, and when a larger pool
 # is not slower. *The idea it tests:* lending moves a page from one side to the other, or does nothing at all.
 #
 # * In the beginning all pages, 0 to `num_pages - 1`, are free.
@@ -105,7 +109,9 @@ check("ex-3.2", Allocator)
 # %% [markdown]
 # ## Exercise 3.3: read a freed page
 #
-# 15 minutes, about 4 lines. Done when every token of a freed page is found. *The idea it tests:* what the numbers of a
+# Difficulty 2 of 5 · importance 5 of 5 · 15 minutes · about 4 lines
+#
+# Done when every token of a freed page is found. *The idea it tests:* what the numbers of a
 # token depend on.
 #
 # A page was given back. Nobody wiped it. Which tokens are in it? You must not run the model, but you may use its parts:

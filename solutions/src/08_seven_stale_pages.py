@@ -22,7 +22,9 @@ print("tokens in the tenants' texts:", TENANTS)
 # %% [markdown]
 # ## Exercise 8.1: slots read, by writer
 #
-# 15 minutes, about 8 lines. Done when your counts are those of the server's own book, for four attacks. *The idea it
+# Difficulty 3 of 5 · importance 5 of 5 · 15 minutes · about 8 lines
+#
+# Done when your counts are those of the server's own book, for four attacks. *The idea it
 # tests:* count what was read, by who wrote it.
 #
 # A trace is a list of events. Three lines of one, shortened:
@@ -81,7 +83,9 @@ check("ex-8.1", slots_read)
 # %% [markdown]
 # ## Exercise 8.2: read the stale pages
 #
-# 5 minutes, 1 line. Done when you have the tokens of the seven stale pages, in order, and the model did nothing. *The
+# Difficulty 1 of 5 · importance 4 of 5 · 5 minutes · 1 line
+#
+# Done when you have the tokens of the seven stale pages, in order, and the model did nothing. *The
 # idea it tests:* the words are in the pages.
 #
 # You get your own `read_page` from exercise 3.3, the pool, the eight pages of the attack in the order of its table, and
@@ -102,7 +106,9 @@ check("ex-8.2", old_tokens)
 # %% [markdown]
 # ## Exercise 8.3: plan the attack
 #
-# 18 minutes, about 6 lines. Done when the seven stale pages are halverson's, and quennell was served too. *The idea it
+# Difficulty 4 of 5 · importance 4 of 5 · 18 minutes · about 6 lines
+#
+# Done when the seven stale pages are halverson's, and quennell was served too. *The idea it
 # tests:* what leaks is decided by who wrote the pages that are lent next.
 #
 # This is another server. Its decode pool has only 24 pages, and its allocator **lends the page that has been free
