@@ -10,8 +10,8 @@ from typing import Any
 from minikv.course.parts import Found, kept_parts, look_up
 from minikv.course.say import say
 
-PROMPT = "The harbour master opened the door and"
-TOKENS = 24
+PROMPT = "The best thing about building something yourself is"
+TOKENS = 32
 
 
 @dataclass(frozen=True)
