@@ -17,8 +17,8 @@ from minikv.course.chapters.pairs import CARDS, PIECE, count_pairs, try_change
 #
 # Difficulty 3 of 5 · importance 5 of 5 · 15 minutes · about 9 lines
 #
-# Done when your function is right for twelve real configurations, and for the same with other numbers in them. *The idea
-# it tests:* what a token costs follows from the layers and from what one layer keeps.
+# Done when your function is right for twelve real configurations, and for the same with other numbers in them. *The
+# idea it tests:* what a token costs follows from the layers and from what one layer keeps.
 #
 # These are the cases: twelve models, and what one token costs with 16 bits, which is two bytes a number.
 
@@ -27,8 +27,8 @@ for name, config in twelve().items():
     print(f"{name:14}  {given(config, 2):9,}")
 
 # %% [markdown]
-# You have weighed SmolLM2 in the lesson: 30 layers, in each of them keys and values of 3 KV heads, each 64 numbers wide.
-# With two bytes in place of four that is the number above.
+# You have weighed SmolLM2 in the lesson: 30 layers, in each of them keys and values of 3 KV heads, each 64 numbers
+# wide. With two bytes in place of four that is the number above.
 #
 # Below are the numbers that stand in four of the twelve configurations. Put other names in to see others. Each family
 # of models has names of its own for the same things, and leaves out what it does not need. Begin with `gpt2` and
@@ -74,8 +74,8 @@ check("ex-2.1", bytes_per_token)
 #
 # Difficulty 2 of 5 · importance 5 of 5 · 12 minutes · about 5 lines
 #
-# Done when you know for any model and any card how many tokens fit, and how many are missing from the promise. *The idea
-# it tests:* the promise comes from one place and the room from another.
+# Done when you know for any model and any card how many tokens fit, and how many are missing from the promise. *The
+# idea it tests:* the promise comes from one place and the room from another.
 #
 # * `config` is a model's configuration, and `params` the number of its weights.
 # * `card` is the size of a card in GiB. One GiB is 1,024 × 1,024 × 1,024 bytes.
@@ -130,10 +130,7 @@ print("cards:", *CARDS, "GiB; pieces of", PIECE)
 params = parameters()
 # BEGIN SOLUTION ex-2.2: the stretch, a list of pairs such as ("gpt2", 16), about 3 lines
 pairs = [
-    (name, card)
-    for name, config in twelve().items()
-    for card in CARDS
-    if gap(config, params[name], card, PIECE)[1] > 0
+    (name, card) for name, config in twelve().items() for card in CARDS if gap(config, params[name], card, PIECE)[1] > 0
 ]
 # END SOLUTION
 count_pairs(pairs)
