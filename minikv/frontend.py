@@ -228,6 +228,10 @@ class Frontend(Loop):
             index=request.index,
         )
 
+    def may_read(self, request: Request) -> bool:
+        """Whether the tokens that a request has so far may go out."""
+        return True
+
     def abort(self, number: int) -> None:
         """End a request now. Nothing happens if it is finished already.
 

@@ -76,9 +76,11 @@ class _Reader:
         request = self.server.requests.get(self.number)
         if request is None:
             raise RequestAborted(f"the answer to request {self.number} was fetched or forgotten by somebody else")
-        if not request.answered and len(request.output_ids) == self._tokens:
+        may = self.server.may_read(request)
+        if not request.answered and (not may or len(request.output_ids) == self._tokens):
             return None
-        text, ids = request.read_text()[self._letters :], tuple(request.output_ids[self._tokens :])
+        text = request.read_text()[self._letters :] if may else ""
+        ids = tuple(request.output_ids[self._tokens :]) if may else ()
         last = request.answered and not (request.error and (ids or text))  # an error comes after the pieces
         completion = self.server.result(self.number) if last else None
         if completion and completion.error:

@@ -72,7 +72,8 @@ def note(section: str, key: str, value: object) -> bool:
             notes[section] = {**(part if isinstance(part, dict) else {}), key: value}
             write_text(path, json.dumps(notes, indent=1, ensure_ascii=False) + "\n")
     except (OSError, UnicodeError) as error:
-        why = error.strerror or "another notebook is writing" if isinstance(error, OSError) else "it holds a letter that no file can"
+        busy, letter = "another notebook is writing", "it holds a letter that no file can"
+        why = (error.strerror or busy) if isinstance(error, OSError) else letter
         print(f"This could not be kept in {FOLDER}/ ({why}). Set MINIKV_HOME to a folder of yours.")
         return False
     return True

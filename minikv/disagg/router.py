@@ -106,8 +106,13 @@ class Cluster(Frontend):
         except HandoffRefused as refusal:
             self._finish(request, "error", refusal)
         else:
+            request.handed_over = True
             self.prefill.release(request)
         return True
+
+    def may_read(self, request: Request) -> bool:
+        """Not before the decode node has taken the handoff whole: prefill's first token alone is no answer."""
+        return request.handed_over or request.finish_reason in ("length", "stop")
 
     def _drop(self, request: Request) -> None:
         if request in self.between:

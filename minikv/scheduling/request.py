@@ -68,6 +68,7 @@ class Request:
         output_ids: tokens generated so far. The newest has no keys and values yet.
         text: the answer's text as it grows; fed at once if a stop text must be seen, else when it is read.
         logprobs: one dict a token, if they were asked for.
+        handed_over: another node took it over, complete, and writes the answer.
         finish_reason, error: the final answer; None while there is none.
         answered: the final answer was given out, and nothing can change it any more.
     """
@@ -99,6 +100,7 @@ class Request:
         self.output_ids: list[int] = []
         self._num_pushed = 0  # of the output, into the text
         self.logprobs: list[dict[int, float]] = []
+        self.handed_over = False
         self.finish_reason: FinishReason | None = None
         self.error: MinikvError | None = None
         self.answered = False

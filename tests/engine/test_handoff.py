@@ -94,6 +94,32 @@ def test_full_decode_pool_makes_handoffs_wait(tiny: BoundModel, budget: int, set
     assert_quiet(server)
 
 
+def test_a_stream_says_nothing_before_the_handoff_is_taken(tiny: BoundModel) -> None:
+    """Complete or nothing, before the first token: also for who reads along, waiting, refused or aborted."""
+    server = unequal(tiny, 40, 6)
+    first = submitted(server, [(12, 0, 8)])
+    stream = server.stream(prompt_of(12, 1), greedy(8))
+    piece = next(stream)
+    assert server.requests[first[0]].answered and piece.request_id in server.decode.pool.tables
+    assert piece.token_ids == tuple(right(12, 1, 8)[: len(piece.token_ids)])
+    stream.close()
+
+    class Refusing(Contract):
+        def verify(self, *arguments: Any, **more: Any) -> None:
+            raise HandoffRefused("not today")
+
+    with pytest.raises(HandoffRefused, match="not today"):
+        next(two_nodes(tiny, handoff=Refusing).stream(prompt_of(6, 2), greedy(4)))
+
+    server = unequal(tiny, 40, 6)
+    submitted(server, [(12, 0, 8)])
+    number = server.submit(prompt_of(12, 1), greedy(8))
+    server.step()
+    assert server.requests[number].output_ids and not server.may_read(server.requests[number])
+    server.abort(number)
+    assert not server.may_read(server.requests[number])
+
+
 def test_small_request_does_not_overtake_a_waiting_handoff(tiny: BoundModel) -> None:
     """First come first served: the third would find room on the decode node, and the second waits for it."""
     server = unequal(tiny, 40, 6)
