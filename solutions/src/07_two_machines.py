@@ -16,20 +16,21 @@ from minikv.course.chapters.ch07 import counts_pages, digest_of, forgets, reads_
 #
 # Difficulty 4 of 5 · importance 5 of 5 · 25 minutes · about 14 lines
 #
-# Done when a complete handoff is taken once, and everything else leaves no trace. *The idea it tests:* expected, promised
-# and received are three numbers, and three parts know them.
+# Done when a complete handoff is taken once, and everything else leaves no trace. *The idea it tests:* expected,
+# promised and received are three numbers, and three parts know them.
 #
 # Request 7 waits on a decode node. Its pages are reserved. Something comes for it, and `receive(node, 7, handoff)` is
-# called. What came may be short, damaged, meant for another request, or come a second time. The network has said
-# *success* each time. This is what must be true afterwards:
+# called. What came may be short, damaged, meant for another request, or here for the second time. The network has said
+# *success* each time. Three things can happen:
 #
-# | what came for the request | afterwards |
-# |---|---|
-# | all that is expected, undamaged, for the first time | it stands in the reserved pages, in their order; the client has read the first token |
-# | anything else, while the request waits | an exception was raised (any will do); the client has read nothing; the pages were given back |
-# | anything at all, when its handoff was taken before | an exception was raised; the request, which runs by now, notices nothing |
+# | what came for the request | it stands in the reserved pages | the client reads | raises | the pages |
+# |---|---|---|---|---|
+# | all that is expected, undamaged | yes, in their order | the first token | no | stay with the request |
+# | anything else, while it waits | | nothing | yes | are given back |
+# | anything, after one was taken for it | | nothing more | yes | stay as they are: its answer runs |
 #
-# What you ask for, and in which order, is up to you. You have:
+# Any exception will do. What you ask for, and in which order, is up to you. `trusting` in the lesson shows the half of
+# the work that needs no thought. You have:
 #
 # | on the node | what it is |
 # |---|---|
@@ -68,7 +69,7 @@ def receive(node, request, handoff):
     ):
         node.give_back(request)
         raise ValueError(f"what came for request {request} is not complete and intact")
-    for own, part in zip(memory, parts):
+    for own, part in zip(memory, parts, strict=True):
         own[pages] = part
     node.accepted.add(request)
     node.send(request, handoff.first_token)
@@ -88,6 +89,9 @@ check("ex-7.1", receive)
 # *Expected* comes from the door, *promised* from the sender, and *received* is counted: pages, in every layer, for keys
 # and for values. The pages alone would not do, since 449 and 512 tokens are both 8 pages of 64. The digest covers what
 # no count can see.
+#
+# Counting the pages is not pedantry. Had one page come for eight, `own[pages] = part` would not have complained: torch
+# copies the one page eight times.
 
 # %% [markdown]
 # Back to the lesson: there your receiver stands between two nodes with a real model.
@@ -117,7 +121,8 @@ check("ex-7.1", receive)
 honest = sample()
 print(honest)
 print("counts_pages:", tried(counts_pages, honest))
-print("forgets:     ", tried(forgets, replace(honest, request=9)))
+print("reads_the_promise:", tried(reads_the_promise, replace(honest, num_tokens=29)))
+print("forgets:", tried(forgets, replace(honest, request=9), honest))
 
 
 # %% tags=["exercise"]
@@ -137,8 +142,9 @@ def deceive(honest):
 check("ex-7.2", deceive)
 
 # %% [markdown] tags=["solution-only"]
-# Each deception is honest in everything that its receiver asks for. The page count is right and a token is missing. The
-# promise is right, the digest matches what is there, and 7 pages are missing. All is right, and it has been here before.
+# Each deception is honest in everything that its receiver asks for. The page count is right, and a token is missing.
+# The promise is right, the digest matches what is there, and 7 pages are missing. All is right, and it has been here
+# before.
 #
 # The digest had to be worked out anew, and you could do it, without any secret. It shows accidents, and it is no
 # signature.
