@@ -7,23 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-@dataclass(frozen=True)
-class Ran:
-    """How a program ended, what it printed on both outputs, and how long it took."""
-
-    status: int
-    said: str
-    seconds: float
+from running import REPOSITORY, Ran
 
 
 @pytest.fixture
@@ -76,15 +65,3 @@ def run_notebook() -> Callable[..., Any]:
         return notebook
 
     return run
-
-
-def printed(notebook: Any) -> str:
-    """All that the cells of a notebook printed."""
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    return "".join(output.get("text", "") for output in outputs)
-
-
-def errors(notebook: Any) -> list[str]:
-    """The errors that its cells ended with."""
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    return [f"{output.ename}: {output.evalue}" for output in outputs if output.output_type == "error"]

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import REPOSITORY, errors, printed  # type: ignore[attr-defined]
 from hiding import pretending, without
+from running import REPOSITORY, errors, printed
 
 from minikv.course.copy import start
 from minikv.models.weights import packed_weights
