@@ -9,9 +9,9 @@
 # * **compare** what keys and values take with what the model itself takes;
 # * **find the gap** between what a server promises and what it has room for.
 #
-# You need: chapter 01, and Python with a dict. About 45 minutes, 27 of them in `exercises/02_the_memory_bill.ipynb`.
+# You need: chapter 01, and Python with a dict. About 55 minutes, 27 of them in `exercises/02_the_memory_bill.ipynb`.
 #
-# In a hurry, 20 minutes: make the first two predictions, skip exercise 2.1, and do exercise 2.2. It then uses a
+# In a hurry, 30 minutes: make the first two predictions, skip exercise 2.1, and do exercise 2.2. It then uses a
 # reference in place of your 2.1 and says so.
 
 # %% [markdown]
@@ -30,7 +30,7 @@
 #
 # </details>
 #
-# So keys and values are kept, and kept numbers take room. This chapter is about how much.
+# So keys and values are kept: they are the model's notepad. A notepad takes room. This chapter is about how much.
 
 # %%
 import torch
@@ -45,7 +45,7 @@ from minikv.viz.bill import bill
 from minikv.viz.bill_panel import bill_panel
 
 torch.set_grad_enabled(False)
-GIB = 2**30
+GIB = 2**30  # bytes
 model = load_model("smollm2")
 configs = twelve()  # configurations of twelve known models, as their makers published them
 print(", ".join(configs))
@@ -54,7 +54,9 @@ print(", ".join(configs))
 # ## Five models and a bet
 #
 # Every published model comes with a small file, its **configuration**. It says how many layers there are, how wide they
-# are, and so on. It is all that one needs to know what a token costs. No weights have to be loaded.
+# are, and so on. It is all that one needs to know what a token costs. The model itself, its millions or billions
+# of learned numbers, need not be loaded. These are called its *parameters* or its *weights*. (With the weights in
+# attention, in chapter 01, they share only the name.)
 #
 # First a bet. Take the five models below. Keys and values are kept in 16 bits, which is two bytes for each number.
 #
@@ -87,7 +89,7 @@ reveal("p-2.1")
 # %% [markdown]
 # ## On the scales
 #
-# 64 tokens of English, and a model that is small on purpose.
+# 64 tokens of English, and a model that is small on purpose. It runs here with 32 bits, four bytes for each number.
 
 # %%
 text = (
@@ -118,8 +120,8 @@ reveal("p-2.2")
 # %%
 keys, values = kept[0]
 print("layers:", len(kept))
-print("keys of layer 0:  ", " × ".join(map(str, keys.shape)), "numbers")
-print("values of layer 0:", " × ".join(map(str, values.shape)), "numbers")
+print("keys of layer 0:   {} heads × {} tokens × {} numbers".format(*keys.shape))
+print("values of layer 0: {} heads × {} tokens × {} numbers".format(*values.shape))
 print("bytes of a number:", keys.element_size())
 print()
 config = configs["smollm2-135m"]
@@ -127,13 +129,12 @@ for field in ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_ke
     print(f"{field:20}", config.get(field, "(not there)"))
 
 # %% [markdown]
-# The 64 in the middle is the number of tokens. The 3 in front of it is new. SmolLM2 has 9 heads in each layer, and each
-# asks with a query of its own. But they do not have 9 keys to look at. Three heads at a time share one key and one
-# value. So there are 9 heads that ask, and 3 **KV heads**: heads that have a key and a value of their own. Only these
-# are kept.
+# Chapter 01 left a question open: why fewer heads than queries? SmolLM2 has 9 heads in each layer, and each asks with a
+# query of its own. But three at a time share one key and one value. So there are 9 heads that ask, and 3 **KV heads**,
+# which have a key and a value of their own. Only these are kept. With 9 of them, a token would cost three times as
+# much.
 #
-# The fourth line says how many bytes a number takes. This is the **precision**. SmolLM2 runs here with 32 bits, four
-# bytes. Most servers keep 16 bits, and some 8.
+# How many bits or bytes a number takes is called the **precision**. Most servers keep 16 bits, and some 8.
 #
 # **Now exercise 2.1** in `exercises/02_the_memory_bill.ipynb`, 15 minutes. You get twelve configurations, and what a
 # token costs in each. Find the rule. Then come back: the next cell uses your function.
@@ -160,16 +161,16 @@ for name in sorted(configs, key=lambda name: bytes_per_token(configs[name], 2)):
 #   its keys and values from it. The number of heads does not matter any more: Kimi K2 has half as many as DeepSeek-V3,
 #   and the same cost.
 #
-# Look at the last column too. The model only allows it. The *engine* must make use of it. minikv writes out the keys
-# and values of all heads for these two, since that is simpler, and pays for it. So "what a token costs" is a question
-# about a model *and* an engine. There are more such choices. Half of the layers of gpt-oss-20b look only at the last
-# 128 tokens. An engine may throw away what is older. minikv keeps it, and the table counts it.
+# Look at the last column too. A *model* allows one row for all; an *engine* must make use of it. minikv does not: it
+# writes out the keys and values of all heads for these two, since that is simpler, and pays for it. So "what a token
+# costs" is a question about a model *and* an engine. There are more such choices. Half of the layers of gpt-oss-20b
+# look only at the last 128 tokens. An engine may throw away what is older. minikv keeps it, and the table counts it.
 
 # %% [markdown]
 # ## The bill
 #
 # A model is made for texts up to some length. This is its **context**, and it stands in the configuration. For SmolLM2
-# it is 8,192 tokens. Providers print it on the package.
+# it is 8,192 tokens. Providers advertise it.
 
 # %%
 weights = sum(parameter.nbytes for parameter in model.hf.parameters())
@@ -225,8 +226,8 @@ for card in (8, 16, 24, 80):
     print(f"{card:2} GiB    {fits + missing:8,} {fits:8,}  {missing:8,}")
 
 # %% [markdown]
-# Read the line of 16 GiB. The weights fit, and the server starts. It answers every question of everyday length. And
-# most of what it promises is not there.
+# Read the line of 16 GiB. The weights fit, and 8,528 tokens more: enough for every question of everyday length. But
+# most of what is promised is not there.
 #
 # The picture for 24 GiB, a large card for a desktop computer. R is what the weights leave over. Where K reaches R, the
 # memory is full: M. The promise goes on to C. **Remember the hatched strip.** Whoever sends a prompt of such a length
@@ -272,8 +273,8 @@ for users in (1, 2, 4, 8):
 
 # %% [markdown]
 # With 8 bits the promise of 131,072 holds, for exactly one user. The second user breaks it again. Nobody changed a line
-# of code for that, and no configuration. Somebody logged in. (And to the third question: no slider moves W. Users and
-# precision move M. The advertised context moves only C: a promise takes no memory.)
+# of code for that, and no configuration. Somebody logged in. (The second question: at 37,024. The third: no slider
+# moves W. Users and precision move M. The advertised context moves only C: a promise takes no memory.)
 
 # %% [markdown]
 # ## Who notices?
@@ -339,7 +340,7 @@ print(f"missing: {promised - room:,} tokens, {(promised - room) / promised:.0%} 
 # | The bigger the model, the more a token costs. | DeepSeek-V3: 671 billion parameters, less than Qwen3 (0.6B). |
 # | A kept token is about as large as a word. | 64 tokens: about 10,000 times the bytes of their text. |
 # | The context says how much a server can take. | Llama 3.1 (8B) on 24 GiB: a little over half of it fits. |
-# | If there were too little memory, it would not run. | It started, and answered all ordinary questions. |
+# | If there were too little memory, it would not run. | Room for 448 of 8,192 tokens, and 6 of 6 answered. |
 
 # %% [markdown]
 # ## Three questions

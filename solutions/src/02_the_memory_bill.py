@@ -7,8 +7,7 @@
 
 # %%
 from minikv.course import check, learner_or_reference
-from minikv.course.chapters.ex_2_1 import bytes_per_token as given
-from minikv.course.chapters.ex_2_1 import twelve
+from minikv.course.chapters.ex_2_1 import token_costs, twelve
 from minikv.course.chapters.ex_2_2 import parameters, shown_cases
 from minikv.course.chapters.pairs import CARDS, PIECE, count_pairs, try_change
 
@@ -23,8 +22,8 @@ from minikv.course.chapters.pairs import CARDS, PIECE, count_pairs, try_change
 # These are the cases: twelve models, and what one token costs with 16 bits, which is two bytes a number.
 
 # %%
-for name, config in twelve().items():
-    print(f"{name:14}  {given(config, 2):9,}")
+for name, size in token_costs().items():
+    print(f"{name:14}  {size:9,}")
 
 # %% [markdown]
 # You have weighed SmolLM2 in the lesson: 30 layers, in each of them keys and values of 3 KV heads, each 64 numbers
@@ -77,7 +76,7 @@ check("ex-2.1", bytes_per_token)
 # Done when you know for any model and any card how many tokens fit, and how many are missing from the promise. *The
 # idea it tests:* the promise comes from one place and the room from another.
 #
-# * `config` is a model's configuration, and `params` the number of its weights.
+# * `config` is a model's configuration, and `params` the number of its weights, its parameters.
 # * `card` is the size of a card in GiB. One GiB is 1,024 × 1,024 × 1,024 bytes.
 # * Weights, keys and values: every number takes 16 bits.
 # * Memory is given out in pieces. A piece is room for `piece` tokens, and nobody gets a part of one.

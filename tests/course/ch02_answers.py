@@ -84,6 +84,47 @@ BYTES_WRONG = {
         "by-heart",
     ),
     "latents known by heart": (_bytes(latent="576"), "by-heart"),
+    "no head width for one family": (
+        "def bytes_per_token(config, bytes_per_number):\n"
+        "    kind = config['model_type']\n"
+        "    if kind == 'gpt2':\n"
+        "        return 2 * config['n_layer'] * config['n_embd'] * bytes_per_number\n"
+        "    layers = config['num_hidden_layers']\n"
+        "    if kind in ('deepseek_v3', 'kimi_k2'):\n"
+        "        return layers * (config['kv_lora_rank'] + config['qk_rope_head_dim']) * bytes_per_number\n"
+        "    if kind in ('qwen3', 'gpt_oss'):\n"
+        "        return layers * 2 * config['num_key_value_heads'] * config['head_dim'] * bytes_per_number\n"
+        "    width = config['hidden_size'] // config['num_attention_heads']\n"
+        "    return layers * 2 * config['num_key_value_heads'] * width * bytes_per_number\n",
+        "not-stored",
+    ),
+    "one layer and no latents": (_bytes(layers="1", latent="row"), "layers"),
+    "the piece of a key without the position": (
+        _bytes(latent="config['kv_lora_rank'] + config['qk_nope_head_dim']"),
+        "latent-other",
+    ),
+    "asks transformers": (
+        "from transformers import AutoConfig\n\n"
+        "def bytes_per_token(config, bytes_per_number):\n"
+        "    c = AutoConfig.for_model(**config)\n"
+        "    if hasattr(c, 'kv_lora_rank'):\n"
+        "        return c.num_hidden_layers * (c.kv_lora_rank + c.qk_rope_head_dim) * bytes_per_number\n"
+        "    heads = c.num_attention_heads\n"
+        "    width = getattr(c, 'head_dim', None) or c.hidden_size // heads\n"
+        "    return 2 * c.num_hidden_layers * getattr(c, 'num_key_value_heads', heads) * width * bytes_per_number\n",
+        "not-known-to-transformers",
+    ),
+    "a dict taken for an object": (
+        "def bytes_per_token(config, bytes_per_number):\n"
+        "    return 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * bytes_per_number\n",
+        "not-an-object",
+    ),
+    "prints": (
+        _bytes(result="print(layers * row * bytes_per_number)"),
+        "no-return",
+    ),
+    "with commas": (_bytes(result="f'{layers * row * bytes_per_number:,}'"), "not-a-number"),
+    "one KV head where none is stated": (_bytes(kv="config.get('num_key_value_heads') or 1"), "other"),
     "vocabulary": (_bytes(result="layers * row * bytes_per_number + config['vocab_size']"), "other"),
     "rounded to kilobytes": (_bytes(result="layers * row * bytes_per_number // 1000 * 1000"), "other"),
     "nothing": ("def bytes_per_token(config, bytes_per_number):\n    layers = 1\n", "no-return"),
@@ -160,6 +201,21 @@ BYTES_RIGHT = {
         "    return geometry.latent_bytes_per_token(torch.int8) * bytes_per_number\n",
         "",
     ),
+    "patterns": (
+        "def bytes_per_token(config, bytes_per_number):\n"
+        "    match config:\n"
+        "        case {'kv_lora_rank': rank, 'qk_rope_head_dim': rope, 'num_hidden_layers': layers}:\n"
+        "            row = rank + rope\n"
+        "        case {'n_layer': layers, 'n_embd': width}:\n"
+        "            row = 2 * width\n"
+        "        case {'num_hidden_layers': layers, 'num_key_value_heads': kv, 'head_dim': width}:\n"
+        "            row = 2 * kv * width\n"
+        "        case {'num_hidden_layers': layers, 'num_key_value_heads': kv, 'hidden_size': all_of_it,\n"
+        "              'num_attention_heads': heads}:\n"
+        "            row = 2 * kv * all_of_it // heads\n"
+        "    return layers * row * bytes_per_number\n",
+        "",
+    ),
     "numpy": (
         "import numpy as np\n\n"
         "def bytes_per_token(config, bytes_per_number):\n"
@@ -207,6 +263,15 @@ GAP_WRONG = {
     "pieces": (_gap(fits="left // (token * piece)"), "in-pieces"),
     "less than nothing": (_gap(left="card * 2**30 - params * 2"), "below-zero"),
     "one byte for each stored number": (_gap(fits="left // (token // 2) // piece * piece"), "per-byte"),
+    "four bytes, as in the lesson": (_gap(fits="left // (token * 2) // piece * piece"), "token-at-32-bit"),
+    "bits for bytes": (
+        _gap(left="max(0, card * 2**30 - params * 16)", fits="left // (token * 8) // piece * piece"),
+        "bits",
+    ),
+    "always pieces of 16": (_gap(fits="left // token // 16 * 16"), "sixteens"),
+    "prints": (_gap(result="print(fits, context - fits)"), "shape"),
+    "a dict": (_gap(result="{'fits': fits, 'missing': context - fits}"), "shape"),
+    "whole pieces are missing": (_gap(result="fits, (context - fits) // piece * piece"), "other-gap"),
     "gigabytes and half a piece": (
         _gap(left="max(0, card * 10**9 - params * 2)", fits="left // token"),
         "gb",
@@ -258,6 +323,11 @@ GAP_RIGHT = {
         "    each = bytes_per_token(config, 2)\n"
         "    fits = max(0, int((card * 2**30 - 2 * params) / each / piece)) * piece\n"
         "    return fits, (config.get('max_position_embeddings') or config.get('n_positions')) - fits\n",
+        "",
+    ),
+    "numpy": (
+        "import numpy as np\n"
+        + _gap(left="np.maximum(card * 2**30 - params * 2, 0)", fits="(left // token) - (left // token) % piece"),
         "",
     ),
     "torch": (

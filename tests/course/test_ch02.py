@@ -204,6 +204,7 @@ def test_the_stretch_counts_pairs(capsys: Out) -> None:
         (("llama-3.1-8b", 16, "users", 2), "[x] llama-3.1-8b on 16 GiB: this gap is open already, 122,544 tokens."),
         (("llama-2-7b", 17, "users", 2), "[x] Give four things"),
         (("gpt2", 16, "people", 2), "[x] Give four things"),
+        (("gpt2", 16, "users", 1.5), "[x] Give four things"),
         ("gpt2", "[x] Give four things"),
         (..., "[ ] no change yet"),
     ],

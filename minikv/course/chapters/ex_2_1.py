@@ -48,6 +48,11 @@ def twelve() -> dict[str, dict[str, Any]]:
     return {name: deepcopy(every[name]) for name in MODELS}
 
 
+def token_costs() -> dict[str, int]:
+    """What one token of each of the twelve costs at 16 bit."""
+    return {name: bytes_per_token(config, 2) for name, config in twelve().items()}
+
+
 def minikv_stores(config: Configuration) -> int:
     """Bytes of one token at 16 bit, as minikv's own engine stores it. `KVGeometry` counts."""
     return int(_geometry(config).bytes_per_token())
@@ -83,11 +88,11 @@ def _first(config: Configuration, *names: str) -> Any:
 class _Rule:
     """A way to count, right in everything but what is set here. The order of the fields is that of what is said."""
 
+    layers: str = ""
+    tensors: str = ""
     heads: str = ""
     width: str = ""
-    tensors: str = ""
     latents: str = ""
-    layers: str = ""
     numbers: str = ""
 
     def bytes(self, config: Configuration, each: int) -> float:
@@ -118,12 +123,12 @@ def _rules() -> list[_Rule]:
     """All combinations, those with the fewest mistakes first."""
     latents = ("", "latent-doubled", "latent-halved", "latent-part", "latent-per-head", "latent-expanded")
     found = [
-        _Rule(heads, width, tensors, latent, layers, numbers)
+        _Rule(layers, tensors, heads, width, latent, numbers)
+        for layers in ("", "layers")
+        for tensors in ("", "one-of-two")
         for heads in ("", "query-heads")
         for width in ("", "width")
-        for tensors in ("", "one-of-two")
         for latent in (*latents, "latent-as-heads")
-        for layers in ("", "layers")
         for numbers in ("", "not-bytes", "precision", "bits")
     ]
     return sorted(found, key=lambda rule: len(rule.mistakes()))
@@ -224,8 +229,11 @@ def judge_bytes(thing: Any) -> Verdict:
     name, copy, each = off[0]
     right = bytes_per_token(*cases[off[0]])
     if copy and each == 2:
-        said = f"the twelve are right. With other numbers in it, {name} gives {got[off[0]]:,.0f} and not {right:,}."
-        return wrong("by-heart", f"{said} {_changed(configs[name], cases[off[0]][0])}", *HINTS["by-heart"])
+        said = f"the twelve are right. With other numbers in {name} you say {got[off[0]]:,.0f}, and it is {right:,}."
+        said = f"{said} {_changed(configs[name], cases[off[0]][0])}"
+        if right == bytes_per_token(configs[name], 2):
+            return wrong("not-stored", f"{said} What is kept has not changed.", *HINTS["width"])
+        return wrong("by-heart", said, *HINTS["by-heart"])
     at = "" if each == 2 else f" at {each} byte{'s' if each > 1 else ''} a number"
     said = f"{name}{at}: you say {got[off[0]]:,.0f} bytes, and it is {right:,}."
     amiss = {case[0] for case in off if not case[1] and case[2] == each}
@@ -239,13 +247,20 @@ def _answer(thing: Any, name: str, config: dict[str, Any], each: int) -> float |
     """The learner's number for a copy of a configuration, or what there is to say about it."""
     try:
         answer = thing(deepcopy(config), each)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         what = error.args[0] if error.args else ""
         if isinstance(error, KeyError) and isinstance(what, str) and what not in config:
             return wrong("field", no_such_field(name, config, what), *HINTS["field"])
         if isinstance(error, TypeError) and "NoneType" in str(what):
             said = f"{name}: you calculated with None. A name that you asked for is not in its configuration."
             return wrong("field", said, *HINTS["field"])
+        if isinstance(error, AttributeError) and str(what).startswith("'dict' object has no attribute"):
+            hint = "How does one ask a dict for what it holds under a name?"
+            return wrong("not-an-object", f"{name}: {what}. Here a configuration is a dict.", hint)
+        if isinstance(error, ValueError) and "model identifier" in str(what):
+            said = f"{name}: transformers knows no model type {config['model_type']!r}."
+            hint = "Do you need transformers here? Which of the numbers can you not get from the dict itself?"
+            return wrong("not-known-to-transformers", said, hint)
         raise
     if answer is None:
         return wrong("no-return", f"{name}: your function gave nothing back.", "What does it have to return?")

@@ -73,16 +73,19 @@ class _Rule:
     """A way to count, right in everything but what is set here."""
 
     card: str = ""
+    number: str = ""
     weights: str = ""
     piece: str = ""
     sign: str = ""
 
     def fits(self, config: Configuration, params: int, case: Case) -> int:
         card = case.card * (GB if self.card == "gb" else GIB)
-        each = {"": BYTES, "no-weights": 0, "weights-in-bytes": 1, "weights-at-32-bit": 4}[self.weights]
+        token = {"": BYTES, "per-byte": 1, "token-at-32-bit": 4, "bits": 16}[self.number]
+        weight = 16 if self.number == "bits" else BYTES
+        each = {"": weight, "no-weights": 0, "weights-in-bytes": 1, "weights-at-32-bit": 4}[self.weights]
         left = card - each * params
         left = left if self.sign == "below-zero" else max(0, left)
-        tokens = left / bytes_per_token(config, BYTES)
+        tokens = left / bytes_per_token(config, token)
         pieces = tokens / case.piece
         how = {
             "": int(pieces // 1) * case.piece,
@@ -90,7 +93,7 @@ class _Rule:
             "rounded-up": int(-(-pieces // 1)) * case.piece,
             "rounded": round(pieces) * case.piece,
             "in-pieces": int(pieces // 1),
-            "per-byte": int(left // bytes_per_token(config, 1)) // case.piece * case.piece,
+            "sixteens": int(tokens // 16) * 16,
         }
         return how[self.piece]
 
@@ -100,10 +103,11 @@ class _Rule:
 
 _RULES = sorted(
     (
-        _Rule(card, weights, piece, sign)
+        _Rule(card, number, weights, piece, sign)
         for card in ("", "gb")
+        for number in ("", "per-byte", "token-at-32-bit", "bits")
         for weights in ("", "no-weights", "weights-in-bytes", "weights-at-32-bit")
-        for piece in ("", "part-of-a-piece", "rounded-up", "rounded", "in-pieces", "per-byte")
+        for piece in ("", "part-of-a-piece", "rounded-up", "rounded", "in-pieces", "sixteens")
         for sign in ("", "below-zero")
     ),
     key=lambda rule: len(rule.mistakes()),
@@ -126,6 +130,16 @@ HINTS: dict[str, tuple[str, ...]] = {
         "Memory is given out in whole pieces. What is left over at the end is less than one piece, and no use.",
         "Room for 100 tokens, in pieces of 16. How many whole pieces, and how many tokens are in them?",
     ),
+    "in-pieces": (
+        "What is asked for: how many pieces there are, or how many tokens are in them?",
+        "A piece is room for several tokens, and the context is a number of tokens. Only like can be compared.",
+        "Room for 100 tokens, in pieces of 16. How many whole pieces, and how many tokens are in them?",
+    ),
+    "number": (
+        "How many bytes does one number of 16 bits take?",
+        "Eight bits are one byte. Weights, keys and values all have the same precision here.",
+        "A model of 10 weights, and a token of 3 numbers, all with 16 bits. How many bytes is each of the two?",
+    ),
     "below-zero": (
         "How many tokens fit if not even the weights do?",
         "Less than nothing cannot be stored. But the promise is still made, and all of it is missing.",
@@ -146,8 +160,9 @@ HINTS: dict[str, tuple[str, ...]] = {
     "shape": ("Give two whole numbers back: `return fits, missing`.",),
 }
 _GROUP = {"no-weights": "weights", "weights-in-bytes": "weights", "weights-at-32-bit": "weights"} | {
-    kind: "piece" for kind in ("part-of-a-piece", "rounded-up", "rounded", "in-pieces")
+    kind: "piece" for kind in ("part-of-a-piece", "rounded-up", "rounded", "sixteens")
 }
+_GROUP |= {kind: "number" for kind in ("per-byte", "token-at-32-bit", "bits")}
 _SAID = {
     "gb": "You took 1 GiB for 1,000,000,000 bytes.",
     "no-weights": "You gave the whole card to keys and values.",
@@ -157,7 +172,10 @@ _SAID = {
     "rounded-up": "The last piece of these is only partly there.",
     "rounded": "You rounded to the nearest piece. Sometimes that is one that is only partly there.",
     "in-pieces": "That is a number of pieces, not of tokens.",
-    "per-byte": "You took one byte for each stored number.",
+    "sixteens": "These are whole pieces of 16 tokens, and not all pieces have 16.",
+    "per-byte": "You took one byte for each number of a token.",
+    "token-at-32-bit": "You took four bytes for each number of a token.",
+    "bits": "You took 16 bytes for each number.",
     "below-zero": "The weights alone are larger than this card.",
 }
 _ASKED = (

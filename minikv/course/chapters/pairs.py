@@ -40,7 +40,7 @@ def try_change(change: Any) -> None:
         name, card, what, number = change
         config, params = twelve()[name], parameters()[name]
         users, bits = {"users": (int(number), 16), "bits": (1, int(number))}[what]
-        if card not in CARDS or users < 1 or bits < 1:
+        if card not in CARDS or users < 1 or bits < 1 or number != int(number):
             raise ValueError
     except (TypeError, ValueError, KeyError):
         print('[x] Give four things, such as ("gpt2", 16, "users", 2). Cards: 16, 24, 80, 141. "users" or "bits".')
