@@ -108,16 +108,24 @@ my_guess = keep_guess("...")
 #   kept in `my_minikv/`, and the server of the later chapters runs on it.
 # * Stuck? Take the reference and go on. Nothing is locked.
 #
-# | no. | chapter | the question | state |
+# | no. | chapter | the question | minutes |
 # |---|---|---|---|
-# | 03 | Pages | Why lend pages, and what is in a page when you get it? | **here: go on with this one** |
-# | 08 | Seven stale pages | Whose words are these? | **here: and then this one** |
-# | 01, 02 | | What does a server keep of your words, and what does it cost? | planned |
-# | 04 to 07 | | How is it found again, shared, limited, and moved? | planned |
-# | 09, 10 | | Which line was it, and what would have stopped it? | planned |
-# | 11 to 15 | electives | for later | planned |
+# | **00** | Preflight and cold open | Is everything here, and what are we hunting? | 10 |
+# | 01 | What is a KV cache? | Why may a model keep old keys and values instead of computing them again? | 55 |
+# | 02 | The memory bill | When is the notepad bigger than the model, and who notices? | 40 |
+# | **03** | Pages | Why lend pages, and what is in a page when you get it? | 80 |
+# | 04 | Reading through a page table | How does attention find its tokens, and where must it stop? | 75 |
+# | 05 | Prefill, decode, batch | Who runs next when everybody shares the machine? | 80 |
+# | 06 | The door | What may a server promise, and what does it say when it cannot? | 45 |
+# | 07 | Two machines | How does a cache travel, and how does the receiver know that it is all there? | 65 |
+# | **08** | Seven stale pages | Whose words are these? | 70 |
+# | 09 | Root cause | Which line was it, and is that the right question? | planned |
+# | **10** | The fix | Which guards would you ship first, and how would you know that they hold? | planned |
+# | 11 to 15 | electives, after the story | | planned |
 #
-# Next: `notebooks/03_pages.ipynb`.
+# Three hours and no more? Take the chapters in bold.
+#
+# Next: `notebooks/01_what_is_a_kv_cache.ipynb`, or `notebooks/03_pages.ipynb` on the short path.
 
 # %%
 print("chapter 00: done")
