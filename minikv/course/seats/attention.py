@@ -87,7 +87,9 @@ class _Layer:
         pages = torch.tensor(self.table, device=view.slots.device)
         expected = (pages[:, None] * size + torch.arange(size, device=pages.device)).flatten()
         if not torch.equal(expected[: len(view.slots)], view.slots):
-            raise ConfigError(f"these slots do not lie in pages of {size}; say page_size=, as in the engine")
+            raise ConfigError(
+                f"these slots do not lie in pages of {size}: give the engine's page_size, or leave it out"
+            )
 
     def ask(self, attend: Callable[..., Any], query: torch.Tensor, written: int, scale: float) -> torch.Tensor:
         """The answer for one token, [query heads, value width], in the dtype of the query."""
@@ -177,5 +179,7 @@ def _page_size(keys: torch.Tensor) -> int:
     """From the pool that a layer's slots are a view of."""
     pool = keys._base
     if pool is None or pool.dim() != 4 or pool.shape[2:] != keys.shape[1:]:
-        raise ConfigError("the page size cannot be seen from this pool; say as_attention(..., page_size=16), say")
+        raise ConfigError(
+            "the page size cannot be seen from this pool: give it, as in as_attention(attend, page_size=16)"
+        )
     return int(pool.shape[1])

@@ -1,0 +1,374 @@
+"""Answers to the exercises of chapter 05: the wrong ones with the kind of verdict that each must get, and right ones.
+
+All are sources, as a learner would write them in a cell.
+"""
+
+from __future__ import annotations
+
+from answers import Answers
+
+
+def _code(name: str, body: str) -> str:
+    lines = body.strip("\n").splitlines()
+    return f"def {name}(waiting, running, budget):\n" + "".join(f"    {line}\n" for line in lines)
+
+
+def _whole(body: str) -> str:
+    return _code("plan_whole", body)
+
+
+def _chunks(body: str) -> str:
+    return _code("plan_step", body)
+
+
+_DECODES = "plan = [(r, 1) for r in running[:budget]]\nleft = budget - len(plan)\n"
+_PROMPTS = (
+    "for r in waiting:\n    if r.known > left:\n        break\n    plan.append((r, r.known))\n    left -= r.known\n"
+)
+_END = "return plan"
+
+WHOLE_WRONG = {
+    "prompts first": (
+        _whole(
+            "plan, left = [], budget\n"
+            + _PROMPTS
+            + "for r in running:\n    if left > 0:\n        plan.append((r, 1))\n"
+            "        left -= 1\nreturn plan"
+        ),
+        "prompts-first",
+    ),
+    "only prompts while there are some": (
+        _whole("plan, left = [], budget\n" + _PROMPTS + "return plan or [(r, 1) for r in running[:budget]]"),
+        "prompts-first",
+    ),
+    "prompts first by sorting": (
+        _whole(
+            "plan = []\nfor r in waiting + running:\n    n = r.known - r.written\n    if n > budget:\n        break\n"
+            "    plan.append((r, n))\n    budget -= n\nreturn plan"
+        ),
+        "prompts-first",
+    ),
+    "waits for an empty batch": (
+        _whole(
+            "if running:\n    return [(r, 1) for r in running[:budget]]\nplan, left = [], budget\n" + _PROMPTS + _END
+        ),
+        "waits-for-empty",
+    ),
+    "jumps over the head": (_whole(_DECODES + _PROMPTS.replace("break", "continue") + _END), "overtakes"),
+    "shortest first": (
+        _whole(_DECODES + _PROMPTS.replace("in waiting", "in sorted(waiting, key=lambda r: r.known)") + _END),
+        "overtakes",
+    ),
+    "last come first": (_whole(_DECODES + _PROMPTS.replace("in waiting", "in waiting[::-1]") + _END), "overtakes"),
+    "budget in requests": (
+        _whole(
+            _DECODES
+            + "for r in waiting:\n    if left == 0:\n        break\n    plan.append((r, r.known))\n    left -= 1\n"
+            "return plan"
+        ),
+        "counts-requests",
+    ),
+    "budget in requests by slices": (
+        _whole("return ([(r, 1) for r in running] + [(r, r.known) for r in waiting])[:budget]"),
+        "counts-requests",
+    ),
+    "no budget": (
+        _whole("return [(r, 1) for r in running] + [(r, r.known) for r in waiting]"),
+        "counts-requests",
+    ),
+    "each prompt against the whole budget": (
+        _whole(_DECODES + _PROMPTS.replace("    left -= r.known\n", "") + _END),
+        "each-alone",
+    ),
+    "decodes cost nothing": (
+        _whole("plan = [(r, 1) for r in running[:budget]]\nleft = budget\n" + _PROMPTS + _END),
+        "decodes-free",
+    ),
+    "decodes without a limit": (
+        _whole("plan = [(r, 1) for r in running]\nleft = budget - len(plan)\n" + _PROMPTS + _END),
+        "many-decodes",
+    ),
+    "exactly enough is too much": (_whole(_DECODES + _PROMPTS.replace(">", ">=") + _END), "exact-fit"),
+    "one token of the budget kept": (
+        _whole(_DECODES.replace("len(plan)", "len(plan) - 1") + _PROMPTS + _END),
+        "exact-fit",
+    ),
+    "one new prompt a step": (
+        _whole(
+            _DECODES
+            + "if waiting and waiting[0].known <= left:\n    plan.append((waiting[0], waiting[0].known))\n"
+            + _END
+        ),
+        "leaves-room",
+    ),
+    "computes everything again": (
+        _whole("plan = []\n" + _PROMPTS.replace("in waiting", "in running + waiting").replace("left", "budget") + _END),
+        "recomputes",
+    ),
+    "chunks already": (
+        _whole(
+            _DECODES + "for r in waiting:\n    if left == 0:\n        break\n    n = min(r.known, left)\n"
+            "    plan.append((r, n))\n    left -= n\nreturn plan"
+        ),
+        "pieces",
+    ),
+    "running forgotten": (_whole("plan, left = [], budget\n" + _PROMPTS + _END), "empty"),
+    "waiting forgotten": (_whole("return [(r, 1) for r in running[:budget]]"), "empty"),
+    "one decode a step": (
+        _whole("plan = [(r, 1) for r in running[:1]]\nleft = budget - len(plan)\n" + _PROMPTS + _END),
+        "prompts-first",
+    ),
+    "one at a time": (
+        _whole("plan, left = [(r, 1) for r in running[:1]], budget\nif running:\n    return plan\n" + _PROMPTS + _END),
+        "left-out",
+    ),
+    "nothing given back": (_whole("plan = []\nfor r in running:\n    plan.append((r, 1))"), "shape"),
+    "names": (_whole("return [(r.name, 1) for r in running] + [(r.name, r.known) for r in waiting]"), "unknown"),
+    "requests without tokens": (_whole("return running[:budget] + waiting"), "shape"),
+    "counts by itself": (
+        _whole(_DECODES + _PROMPTS.replace("    left -=", "    r.written = r.known\n    left -=") + _END),
+        "changes",
+    ),
+    "floats": (_whole(_DECODES + _PROMPTS.replace("(r, r.known)", "(r, r.known / 1)") + _END), "not-whole"),
+    "shares of 0": (
+        _whole(
+            _DECODES + "for r in waiting:\n    n = r.known if r.known <= left else 0\n    plan.append((r, n))\n"
+            "    left -= n\nreturn plan"
+        ),
+        "zero",
+    ),
+    "everybody twice": (_whole(_DECODES + _PROMPTS + "return plan + plan"), "twice"),
+    "breaks by index": (_whole("return [(waiting[k], waiting[k].known) for k in range(9)]"), "raised IndexError"),
+}
+
+WHOLE_RIGHT = {
+    "loops": (
+        _whole(
+            "plan = []\nfor r in running:\n    if budget == 0:\n        break\n"
+            "    plan.append((r, 1))\n    budget -= 1\n"
+            "for r in waiting:\n    if r.known > budget:\n        return plan\n    plan.append((r, r.known))\n"
+            "    budget -= r.known\nreturn plan"
+        ),
+        "",
+    ),
+    "slices": (_whole(_DECODES + _PROMPTS + _END), ""),
+    "a generator": (
+        _whole(
+            "for r in running[:budget]:\n    yield r, 1\nbudget -= len(running[:budget])\nfor r in waiting:\n"
+            "    budget -= r.known\n    if budget < 0:\n        return\n    yield r, r.known"
+        ),
+        "",
+    ),
+    "a dict": (
+        _whole(
+            "plan = {r: 1 for r in running[:budget]}\nfor r in waiting:\n"
+            "    if sum(plan.values()) + r.known > budget:\n        break\n    plan[r] = r.known\nreturn plan"
+        ),
+        "",
+    ),
+    "eats its lists": (
+        _whole(
+            "plan = []\nwhile running and budget:\n    plan.append([running.pop(0), 1])\n    budget -= 1\n"
+            "while waiting and waiting[0].known <= budget:\n    r = waiting.pop(0)\n    budget -= r.known\n"
+            "    plan.append([r, r.known])\nreturn tuple(plan)"
+        ),
+        "",
+    ),
+    "one loop": (
+        _whole(
+            "plan = []\nfor r in [*running, *waiting]:\n    n = r.known - r.written\n"
+            "    if n > budget:\n        break\n"
+            "    plan.append((r, n))\n    budget -= n\nreturn plan"
+        ),
+        "",
+    ),
+    "accumulate": (
+        "from itertools import accumulate\n"
+        + _whole(
+            "both = [*running, *waiting]\nsums = accumulate(r.known - r.written for r in both)\n"
+            "return [(r, r.known - r.written) for r, total in zip(both, sums) if total <= budget]"
+        ),
+        "",
+    ),
+    "numpy": (
+        "import numpy as np\n"
+        + _whole(
+            "both = running + waiting\nmissing = np.array([r.known - r.written for r in both], dtype=int)\n"
+            "fits = missing.cumsum() <= budget\nreturn [(both[k], missing[k]) for k in np.flatnonzero(fits)]"
+        ),
+        "",
+    ),
+    "the youngest decode first": (
+        _whole("plan = [(r, 1) for r in running[::-1][:budget]]\nleft = budget - len(plan)\n" + _PROMPTS + _END),
+        "",
+    ),
+}
+
+_SHARE = "    n = min(r.known - r.written, budget)\n    if n:\n        plan.append((r, n))\n        budget -= n\n"
+_LOOP = "plan = []\nfor r in running + waiting:\n" + _SHARE + "return plan"
+
+CHUNKS_WRONG = {
+    "from the whole prompt": (
+        _chunks(_LOOP.replace("r.known - r.written", "r.known if r.known - r.written > 1 else 1")),
+        "whole-again",
+    ),
+    "everything again": (_chunks(_LOOP.replace("r.known - r.written", "r.known")), "whole-again"),
+    "a token after an unfinished prompt": (
+        _chunks(
+            _DECODES + "for r in waiting:\n    n = min(r.known, left)\n    if n:\n        plan.append((r, n))\n"
+            "        left -= n\nreturn plan"
+        ),
+        "drips",
+    ),
+    "one more than is known": (_chunks(_LOOP.replace("r.known - r.written", "r.known - r.written + 1")), "too-far"),
+    "shares of 0": (_chunks(_LOOP.replace("    if n:\n    ", "").replace("        budget", "    budget")), "zero"),
+    "shares of 0 for the last": (
+        _chunks(
+            "plan = [(r, 1) for r in running if r.known - r.written == 1][:budget]\nleft = budget - len(plan)\n"
+            "for r in [r for r in running if r.known - r.written > 1] + waiting:\n"
+            "    n = max(0, min(r.known - r.written, left))\n    plan.append((r, n))\n    left -= n\nreturn plan"
+        ),
+        "zero",
+    ),
+    "last chunk one short": (
+        _chunks(
+            "plan = []\nfor r in running + waiting:\n    n = r.known - r.written\n"
+            "    n = min(n if n == 1 else n - 1, budget)\n"
+            "    if n:\n        plan.append((r, n))\n        budget -= n\nreturn plan"
+        ),
+        "one-short",
+    ),
+    "always one short": (_chunks(_LOOP.replace("r.known - r.written", "r.known - r.written - 1")), "one-short"),
+    "the rest is forgotten": (
+        _chunks(
+            "plan = []\nfor r in running:\n    if r.known - r.written == 1 and budget:\n        plan.append((r, 1))\n"
+            "        budget -= 1\nfor r in waiting:\n" + _SHARE + "return plan"
+        ),
+        "forgotten",
+    ),
+    "prompts first": (_chunks(_LOOP.replace("running + waiting", "waiting + running")), "prompts-first"),
+    "new prompts before begun ones": (
+        _chunks(
+            "plan = []\nones = [r for r in running if r.known - r.written == 1]\n"
+            "rest = [r for r in running if r.known - r.written > 1]\nfor r in ones + waiting + rest:\n" + _SHARE + _END
+        ),
+        "overtakes",
+    ),
+    "everybody the same": (
+        _chunks(
+            "plan = []\nfor r in running:\n    if r.known - r.written == 1 and budget:\n        plan.append((r, 1))\n"
+            "        budget -= 1\nrest = [r for r in running if r.known - r.written > 1] + waiting\n"
+            "for r in rest:\n    n = min(r.known - r.written, budget // len(rest))\n    if n:\n"
+            "        plan.append((r, n))\n"
+            "return plan"
+        ),
+        "overtakes",
+    ),
+    "shortest first": (
+        _chunks(_LOOP.replace("running + waiting", "sorted(running + waiting, key=lambda r: r.known - r.written)")),
+        "overtakes",
+    ),
+    "no chunks": (
+        _chunks(
+            "plan = []\nfor r in running + waiting:\n    n = r.known - r.written\n    if n > budget:\n        break\n"
+            "    plan.append((r, n))\n    budget -= n\nreturn plan"
+        ),
+        "no-chunks",
+    ),
+    "chunks of four": (_chunks(_LOOP.replace("budget)", "budget, 4)")), "leaves-room"),
+    "one prompt a step": (
+        _chunks(
+            "plan = []\nprompts = 0\nfor r in running + waiting:\n    n = min(r.known - r.written, budget)\n"
+            "    if n and (r.known - r.written == 1 or not prompts):\n        prompts += r in waiting or n > 1\n"
+            "        plan.append((r, n))\n        budget -= n\nreturn plan"
+        ),
+        "leaves-room",
+    ),
+    "waits for an empty batch": (
+        _chunks(_LOOP.replace("running + waiting", "running or waiting")),
+        "waits-for-empty",
+    ),
+    "budget in requests": (_chunks(_LOOP.replace("budget -= n", "budget -= 1")), "counts-requests"),
+    "never subtracted": (_chunks(_LOOP.replace("        budget -= n\n", "")), "each-alone"),
+    "no budget": (_chunks("return [(r, r.known - r.written) for r in running + waiting]"), "counts-requests"),
+    "halves": (
+        _chunks(_LOOP.replace("min(r.known - r.written, budget)", "min(r.known - r.written, budget / 2)")),
+        "not-whole",
+    ),
+    "nothing given back": (_chunks(_LOOP.replace("return plan", "")), "shape"),
+    "counts by itself": (_chunks(_LOOP.replace("        budget", "        r.written += n\n        budget")), "changes"),
+}
+
+CHUNKS_RIGHT = {
+    "one loop": (_chunks(_LOOP), ""),
+    "three kinds": (
+        _chunks(
+            "plan = [(r, 1) for r in running if r.known - r.written == 1][:budget]\nleft = budget - len(plan)\n"
+            "for r in [r for r in running if r.known - r.written > 1] + waiting:\n    if left == 0:\n        break\n"
+            "    share = min(left, r.known - r.written)\n    plan.append((r, share))\n    left -= share\nreturn plan"
+        ),
+        "",
+    ),
+    "sorted": (
+        _chunks(
+            "plan = []\nfor r in sorted(running, key=lambda r: r.known - r.written > 1) + waiting:\n"
+            "    if budget <= 0:\n        break\n    n = min(budget, r.known - r.written)\n    budget -= n\n"
+            "    plan.append((r, n))\nreturn plan"
+        ),
+        "",
+    ),
+    "a generator": (
+        _chunks(
+            "for r in [*running, *waiting]:\n    n = min(budget, r.known - r.written)\n    budget -= n\n"
+            "    if n > 0:\n        yield [r, n]"
+        ),
+        "",
+    ),
+    "a dict": (
+        _chunks(
+            "plan = {}\nfor r in running + waiting:\n"
+            "    if n := min(r.known - r.written, budget - sum(plan.values())):\n"
+            "        plan[r] = n\nreturn plan"
+        ),
+        "",
+    ),
+    "token by token": (
+        _chunks(
+            "plan = {}\nfor r in running + waiting:\n    for _ in range(r.written, r.known):\n        if budget:\n"
+            "            plan[r] = plan.get(r, 0) + 1\n            budget -= 1\nreturn list(plan.items())"
+        ),
+        "",
+    ),
+    "numpy": (
+        "import numpy as np\n"
+        + _chunks(
+            "both = running + waiting\nmissing = np.array([r.known - r.written for r in both], dtype=int)\n"
+            "before = missing.cumsum() - missing\nshares = np.clip(budget - before, 0, missing)\n"
+            "return [(r, n) for r, n in zip(both, shares) if n]"
+        ),
+        "",
+    ),
+    "with a helper": (
+        "def missing(r):\n    return r.known - r.written\n\n"
+        + _chunks(
+            "plan = []\nwhile (running or waiting) and budget:\n    r = (running or waiting).pop(0)\n"
+            "    plan.append((r, min(missing(r), budget)))\n    budget -= plan[-1][1]\nreturn plan"
+        ),
+        "",
+    ),
+}
+
+ANSWERS = {
+    "ex-5.1": Answers(
+        "plan_whole",
+        WHOLE_WRONG,
+        WHOLE_RIGHT,
+        likely=("prompts-first", "waits-for-empty", "overtakes", "counts-requests", "exact-fit", "recomputes"),
+    ),
+    "ex-5.2": Answers(
+        "plan_step",
+        CHUNKS_WRONG,
+        CHUNKS_RIGHT,
+        likely=("whole-again", "drips", "zero", "one-short", "forgotten", "prompts-first", "overtakes"),
+    ),
+}
