@@ -1,0 +1,252 @@
+"""Exercise 4.1, slot mapping: the reference answer, and what is said of others."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from minikv.course.declare import Verdict, ok, wrong
+
+Case = tuple[tuple[int, ...], int, int, int]  # table, start, stop, page size
+
+
+def slot_mapping(table: Sequence[int], start: int, stop: int, page_size: int) -> list[int]:
+    """Slots of the tokens start to stop - 1."""
+    return [table[token // page_size] * page_size + token % page_size for token in range(start, stop)]
+
+
+_FIRST: tuple[Case, ...] = (
+    ((7, 2, 5), 0, 4, 4),
+    ((7, 2, 5), 0, 5, 4),
+    ((7, 2, 5), 6, 11, 4),
+    ((7, 2, 5), 8, 9, 4),
+    ((7, 2, 5), 3, 4, 4),
+    ((9, 4), 16, 20, 16),
+    ((3,), 2, 2, 8),
+    ((6, 1, 8), 0, 3, 1),
+)
+
+
+def _cases() -> list[Case]:
+    random_numbers = random.Random(4)
+    cases = list(_FIRST)
+    for _ in range(40):
+        size = random_numbers.choice((1, 2, 4, 16, 64))
+        table = tuple(random_numbers.sample(range(40), random_numbers.randint(1, 6)))
+        start, stop = sorted(random_numbers.choices(range(len(table) * size + 1), k=2))
+        cases.append((table, start, stop, size))
+    return cases
+
+
+BOUNDARY = (
+    "Where does your code turn from one page to the next? Before or after the first token of that page?",
+    "A page of 4 holds four tokens. The first page holds the tokens 0, 1, 2, 3, so token 4 begins the second page.",
+    "Page size 2, table 5, 3. Write the slots of the tokens 0, 1, 2, 3 in a row. Which two of them share a page?",
+)
+PAGE_ID = (
+    "The second page of a request: is it page 1 of the pool?",
+    "Two numbers go by the name of page here: the place in the table, and what stands at that place.",
+    "Table 5, 3, page size 2. The pool's slots 0 and 1 are page 0, 2 and 3 are page 1, and so on. Where is token 0?",
+)
+INSIDE = (
+    "The page before is full up to a certain slot. Who wrote the slots that you gave out now?",
+    "Tokens begin where the last one stopped, and that may be in the middle of a page.",
+    "Table 5, 3, page size 2. Token 0 is written. Now token 1 comes, alone. Which slot is left in page 5?",
+)
+RUNS_ON = (
+    "What lies behind the last slot of a page? The request's next page?",
+    "In the pool, behind page 7 comes page 8, and it may be anybody's. The table says where the request goes on.",
+    "Table 5, 3, page size 2. Token 1 is in slot 11, the last of page 5. Where is token 2?",
+)
+
+
+def judge_mapping(thing: Any) -> Verdict:
+    cases = _cases()
+    got: dict[Case, list[int] | None] = {}
+    past_the_table: IndexError | None = None
+    for case in cases:
+        table, start, stop, size = case
+        try:
+            read = _read(thing(list(table), start, stop, size), case)
+        except IndexError as error:  # some mistakes run past the table where others give a wrong slot
+            got[case], past_the_table = None, error
+            continue
+        if isinstance(read, Verdict):
+            return read
+        got[case] = read
+
+    def always(guess: Callable[[Sequence[int], int, int, int], list[int]]) -> bool:
+        return all(got[case] == _guessed(guess, case) for case in cases)
+
+    if always(slot_mapping):
+        return ok()
+    for kind, guess, said, hints in _MISTAKES:
+        if always(guess):
+            return wrong(kind, said, *hints)
+    for case in cases:
+        slots = got[case]
+        if slots is not None and slots != slot_mapping(*case):
+            return _other(case, slots)
+    assert past_the_table is not None
+    raise past_the_table
+
+
+def _read(answer: Any, case: Case) -> list[int] | Verdict:
+    """Whole numbers, from a list, an array, a tensor or a range."""
+    called = _called(case)
+    shape = "Give a list of slots, one for each token."
+    if answer is None:
+        return wrong("no-return", f"{called} gave nothing back.", "Who needs to know the slots?")
+    if hasattr(answer, "tolist"):
+        answer = answer.tolist()
+    if isinstance(answer, (int, float, str)) or not hasattr(answer, "__iter__"):
+        return wrong("shape", f"{called} gave {_short(answer)}.", shape)
+    slots = list(answer)
+    slots = [slot.item() if hasattr(slot, "item") else slot for slot in slots]
+    if any(isinstance(slot, (tuple, list)) for slot in slots):
+        return wrong(
+            "pairs",
+            f"{called} gave {_short(slots)}: a page and a place in it, for each token.",
+            "The pool counts its slots through all pages. How many slots lie before page 7?",
+        )
+    if any(isinstance(slot, float) for slot in slots):
+        return wrong("not-whole", f"{called} gave {_short(slots)}.", "Which of your divisions leaves a fraction?")
+    if not all(isinstance(slot, int) for slot in slots):
+        return wrong("shape", f"{called} gave {_short(slots)}.", shape)
+    return slots
+
+
+def _called(case: Case) -> str:
+    table, start, stop, size = case
+    tokens = {0: "no token", 1: f"token {start}"}.get(stop - start, f"tokens {start} to {stop - 1}")
+    return f"table {', '.join(map(str, table))}, page size {size}, {tokens}: you"
+
+
+def _short(answer: object) -> str:
+    text = " ".join(repr(answer).split())
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def _guessed(guess: Callable[[Sequence[int], int, int, int], list[int]], case: Case) -> list[int] | None:
+    try:
+        return guess(*case)
+    except IndexError:
+        return None
+
+
+def _page_start(table: Sequence[int], start: int, stop: int, size: int) -> list[int]:
+    first = start // size
+    return slot_mapping(table, first * size, first * size + stop - start, size)
+
+
+def _runs_on(table: Sequence[int], start: int, stop: int, size: int) -> list[int]:
+    if start == stop:
+        return []
+    first = table[start // size] * size + start % size
+    return list(range(first, first + stop - start))
+
+
+def _too_early(table: Sequence[int], start: int, stop: int, size: int) -> list[int]:
+    return [table[max(token - 1, 0) // size] * size + token % size for token in range(start, stop)]
+
+
+def _too_late(table: Sequence[int], start: int, stop: int, size: int) -> list[int]:
+    return [table[(token + 1) // size] * size + token % size for token in range(start, stop)]
+
+
+def _whole_pages(table: Sequence[int], start: int, stop: int, size: int) -> list[int]:
+    return slot_mapping(table, start // size * size, min(-(-stop // size), len(table)) * size, size)
+
+
+_MISTAKES: tuple[
+    tuple[str, Callable[[Sequence[int], int, int, int], list[int]], str, tuple[str, ...]],
+    ...,
+] = (
+    (
+        "page-start",
+        _page_start,
+        "table 7, 2, 5, page size 4, tokens 6 to 10: token 6 went to slot 8, the first of page 2. Token 4 was in "
+        "there, and is gone now.",
+        INSIDE,
+    ),
+    (
+        "index-for-id",
+        lambda table, start, stop, size: list(range(start, stop)),
+        "table 7, 2, 5, page size 4: token 0 went to slot 0. That slot is in page 0, and page 0 is not in the table.",
+        PAGE_ID,
+    ),
+    (
+        "runs-on",
+        _runs_on,
+        "table 7, 2, 5, page size 4: tokens 0 to 3 are in page 7, and token 4 went to slot 32. That is page 8, and it "
+        "may belong to somebody else.",
+        RUNS_ON,
+    ),
+    (
+        "page-too-early",
+        _too_early,
+        "table 7, 2, 5, page size 4: token 4 went to slot 28, where token 0 is. You turned to the next page one token "
+        "too late.",
+        BOUNDARY,
+    ),
+    (
+        "page-too-late",
+        _too_late,
+        "table 7, 2, 5, page size 4: token 3 did not go to slot 31, the last of page 7. You turned to the next page "
+        "one token too early.",
+        BOUNDARY,
+    ),
+    (
+        "from-the-start",
+        lambda table, start, stop, size: slot_mapping(table, 0, stop, size),
+        "table 7, 2, 5, page size 4, tokens 6 to 10: you gave 11 slots, from token 0 on. Six were written before.",
+        ("Which tokens are new?", "Only the slots of the new tokens are asked for: start to stop - 1."),
+    ),
+    (
+        "last-left-out",
+        lambda table, start, stop, size: slot_mapping(table, start, max(start, stop - 1), size),
+        "start 0, stop 4: you gave 3 slots, and token 3 has none.",
+        ("How many tokens are there from start to stop - 1?", "As with Python's range, stop itself is not included."),
+    ),
+    (
+        "one-more",
+        lambda table, start, stop, size: slot_mapping(table, start, stop + 1, size),
+        "start 0, stop 4: you gave 5 slots, and there are 4 tokens.",
+        ("How many tokens are there from start to stop - 1?", "As with Python's range, stop itself is not included."),
+    ),
+    (
+        "inside-only",
+        lambda table, start, stop, size: [token % size for token in range(start, stop)],
+        "table 7, 2, 5, page size 4: tokens 0 and 4 both went to slot 0. You said where in a page they are, and not in "
+        "which page.",
+        ("How many slots of the pool lie before page 7?", "The pool counts its slots through all its pages."),
+    ),
+    (
+        "page-only",
+        lambda table, start, stop, size: [table[token // size] for token in range(start, stop)],
+        "table 7, 2, 5, page size 4: tokens 0 to 3 all went to slot 7. That is the number of their page.",
+        ("How many slots of the pool lie before page 7?", "The pool counts its slots through all its pages."),
+    ),
+    (
+        "whole-pages",
+        _whole_pages,
+        "table 7, 2, 5, page size 4, tokens 6 to 10: you gave 8 slots for 5 tokens, all slots of two pages.",
+        ("Which of these slots get a token now?", "A page is lent whole. It is written slot by slot."),
+    ),
+)
+
+
+def _other(case: Case, slots: list[int]) -> Verdict:
+    expected = slot_mapping(*case)
+    _table, start, stop, _size = case
+    hints = (
+        "Take the first token that is not where it should be. In which place of the table is its page?",
+        "Three numbers make a slot: the place of the page in the table, the page that stands there, the place in it.",
+        "Table 5, 3, page size 2: write down the slots of the tokens 0, 1, 2 and 3 by hand, and compare.",
+    )
+    if len(slots) != len(expected):
+        said = f"{_called(case)} gave {len(slots)} slots, and there are {len(expected)} tokens."
+        return wrong("count", said, *hints)
+    token = next(start + i for i in range(stop - start) if slots[i] != expected[i])
+    return wrong("other slots", f"{_called(case)} put token {token} into slot {slots[token - start]}.", *hints)
