@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import subprocess
 import sys
 import time
 import tokenize
 from collections.abc import Iterator
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from minikv.memory import PagePool
 from minikv.models.geometry import KVGeometry, LayerGeometry
@@ -200,3 +203,11 @@ def test_cost_of_a_page_is_flat() -> None:
     one_number = KVGeometry((LayerGeometry(kv_heads=1, key_dim=1, value_dim=1),))
     small, large = (seconds_per_round(PagePool(one_number, pages, 1)) for pages in (1_000, 1_000_000))
     assert large < 2 * small
+
+
+def test_every_pin_can_be_installed_with_the_oldest_python() -> None:
+    """Debian 12's own Python is 3.11.2: a pin that needs a later 3.11 would stop the set-up there."""
+    pins = dict(re.findall(r"^([\w.-]+)==([\w.+-]+)", (ROOT.parent / "constraints.txt").read_text(), re.MULTILINE))
+    needs = {one.metadata["Name"]: one.metadata["Requires-Python"] for one in distributions()}
+    asked = {name: SpecifierSet(needs.get(name) or "") for name in pins}
+    assert len(pins) > 100 and [name for name, range_ in asked.items() if "3.11.0" not in range_] == []
