@@ -17,7 +17,7 @@ OLDEST_TRANSFORMERS := transformers==5.17.0 huggingface-hub==1.33.0
 OLDEST_TESTS := test_families.py test_oracle.py test_grid.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab demo test quick test-more lint notebooks lock clean
+.PHONY: help setup lab demo test quick test-more kit nbgrader lint notebooks lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -42,6 +42,12 @@ test-more: setup ## the long tests that `make test` leaves out, and the families
 	$(PYTEST) -m more tests
 	@$(PY) -m pip install -q --no-deps --upgrade --target $(OLDEST) $(OLDEST_TRANSFORMERS)
 	PYTHONPATH=$(OLDEST) $(PYTEST) -m "not more and not model" $(addprefix tests/engine/,$(OLDEST_TESTS))
+
+kit: setup ## for teachers: the course in one folder for a room without a network; KIT=folder
+	@$(PY) -m minikv kit $(if $(KIT),"$(KIT)",minikv-kit)
+
+nbgrader: setup ## for teachers: assignments for nbgrader; CLASS=folder
+	@$(PY) tools/export_nbgrader.py $(if $(CLASS),"$(CLASS)",../class)
 
 lint: setup ## ruff, and mypy (strict) on the package
 	$(PY) -m ruff check .

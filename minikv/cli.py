@@ -71,6 +71,17 @@ def _parser() -> argparse.ArgumentParser:
     mine.add_argument("prompt", nargs="?", help="how the sentence begins")
     mine.add_argument("--model", default="smollm2", help="smollm2 (default), tiny-random, a folder or a hub id")
     mine.set_defaults(run=_mine)
+
+    kit = _command(commands, "kit", "the whole course in one folder, to be installed where there is no network")
+    kit.add_argument("folder", help="a new or empty folder, such as one on a stick")
+    kit.add_argument(
+        "--torch-index",
+        metavar="URL",
+        default=os.environ.get("MINIKV_TORCH_INDEX") or None,
+        help="package index for torch alone; the README names the one for CPUs (or set MINIKV_TORCH_INDEX)",
+    )
+    kit.add_argument("--quiet", action="store_true", help="say nothing unless something is wrong")
+    kit.set_defaults(run=_kit)
     return parser
 
 
@@ -140,3 +151,10 @@ def _mine(options: argparse.Namespace) -> int:
     from minikv.course.mine import mine
 
     return 0 if mine(options.prompt, model=options.model) else 1
+
+
+def _kit(options: argparse.Namespace) -> int:
+    from minikv.course.kit import make_kit
+
+    make_kit(options.folder, quiet=options.quiet, torch_index=options.torch_index)
+    return 0

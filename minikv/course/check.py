@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import Counter
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from minikv.course.say import INDENT, say
 from minikv.course.source import files_of
 
 _LONGEST_MESSAGE = 300  # characters of an exception that are shown
+_SHAPES = re.compile(r"shape|size of tensor|dimension|einsum|broadcast|must match|mat1", re.IGNORECASE)
 
 _met: Counter[tuple[str, str]] = Counter()  # how often which kind of mistake was met, in this kernel
 
@@ -104,12 +106,30 @@ def _read(exercise: Exercise, thing: object, outcome: Outcome[Verdict]) -> _NotA
     said = f"{said[:_LONGEST_MESSAGE]}..." if len(said) > _LONGEST_MESSAGE else said
     raised = f"{type(error).__name__}: {said}" if said else type(error).__name__
     if frame:
-        return wrong(f"raised {type(error).__name__}", f"your code raised {raised} (line {frame[1]} of your cell)")
+        said = f"your code raised {raised} (line {frame[1]} of your cell)"
+        return wrong(f"raised {type(error).__name__}", said, *_about(error))
     return wrong(
         f"unusable {type(error).__name__}",
         f"the check could not use your answer: {raised}",
         "Compare with the exercise: what does it take, what does it give back, and what is it called?",
     )
+
+
+def _about(error: BaseException) -> tuple[str, ...]:
+    """What to look at after an exception of a common kind."""
+    if isinstance(error, IndexError):
+        return (
+            "Print the index, and the length of what it looks into. Where does counting begin, and where does it end?",
+        )
+    if isinstance(error, KeyError):
+        return ("Print what keys there are. Which of them did you expect, and who should have put it there?",)
+    if isinstance(error, (RuntimeError, ValueError)) and _SHAPES.search(str(error)):
+        return (
+            "Print the shape of each thing that meets in that line. What does each axis count, and which must agree?",
+            "Give every axis a name on paper, such as heads, tokens, numbers. Axes of one name must be as long as each "
+            "other.",
+        )
+    return ()
 
 
 def _last_own_frame(trace: TracebackType | None, files: set[str]) -> tuple[str, int] | None:

@@ -34,13 +34,13 @@ class Seat:
         exercise = next((one for one in self.exercises if one in kept), self.exercises[-1])
         return exercise, look_up(exercise)
 
-    def fitted(self, thing: Any) -> Any:
-        """The answer as the engine takes it."""
+    def fitted(self, thing: Any, **options: Any) -> Any:
+        """The answer as the engine takes it; the options are the adapter's."""
         if not self.adapter:
             return thing
         module, _, function = self.adapter.partition(":")
-        fit: Callable[[Any], Any] = getattr(importlib.import_module(f"minikv.course.seats.{module}"), function)
-        return fit(thing)
+        fit: Callable[..., Any] = getattr(importlib.import_module(f"minikv.course.seats.{module}"), function)
+        return fit(thing, **options)
 
 
 SEATS = (
@@ -52,17 +52,19 @@ SEATS = (
 )
 
 
-def my_parts(*names: str) -> dict[str, Any]:
+def my_parts(*names: str, prompts: bool = True) -> dict[str, Any]:
     """The learner's parts (else the references), ready for `Engine(model, **my_parts("allocator", "attention"))`.
 
-    Prints a line for each. Without names all five, which a `Cluster` takes.
+    Prints a line for each. Without names all five, which a `Cluster` takes. With `prompts=False` the engine's own
+    attention reads the prompts: yours takes one token at a time, which is slow for long ones.
     """
     parts = {}
     for seat in SEATS:
         if not names or seat.part in names:
             exercise, found = seat.taken_by()
             print(f"{seat.part:<10} {exercise}: using {found.said}")
-            parts[seat.part] = seat.fitted(found.thing)
+            options = {"prompts": prompts} if seat.part == "attention" else {}
+            parts[seat.part] = seat.fitted(found.thing, **options)
     return parts
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from minikv.course.declare import Exercise, Question, Verdict, chapter_of, find,
 from minikv.course.guard import guarded
 from minikv.course.source import is_definition
 
+ROOT = Path(__file__).resolve().parents[2]
 ALL: dict[str, Answers] = {}
 for path in sorted(Path(__file__).parent.glob("ch??_answers.py")):
     ALL.update(importlib.import_module(path.stem).ANSWERS)
@@ -72,6 +75,25 @@ def test_the_reference_is_right(exercise_id: str) -> None:
     reference = getattr(chapter_of(exercise_id), "REFERENCE", {}).get(exercise_id)
     assert reference is not None, "each exercise has a reference answer, so that nobody is stuck"
     assert exercise(exercise_id).judge(reference).right
+
+
+@pytest.mark.parametrize("exercise_id", ALL)
+def test_the_stub_and_the_reference_have_one_signature(exercise_id: str) -> None:
+    """What the exercise asks for is what later chapters call."""
+    name = ALL[exercise_id].name
+    source = next((ROOT / "solutions" / "src").glob(f"{int(exercise_id[3:].partition('.')[0]):02d}_*.py")).read_text()
+    asked = next(
+        (node for node in ast.walk(ast.parse(source)) if getattr(node, "name", None) == name and hasattr(node, "body")),
+        None,
+    )
+    reference = getattr(chapter_of(exercise_id), "REFERENCE", {})[exercise_id]
+    if asked is None:  # the answer is a plain value
+        assert not is_definition(reference)
+        return
+    for node in [asked] if isinstance(asked, ast.FunctionDef) else asked.body:
+        if isinstance(node, ast.FunctionDef):
+            function = reference if node is asked else getattr(reference, node.name)
+            assert [one.arg for one in node.args.args] == list(inspect.signature(function).parameters), node.name
 
 
 @pytest.mark.parametrize("exercise_id", ALL)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import torch  # noqa: F401  (its first import takes longer than a check here may)
 
 from minikv.course import check as check_front_door
 from minikv.course.check import CheckFailed, _met, check
@@ -122,6 +123,22 @@ def test_it_survives(source: str, said: str, on_main_thread: bool, capsys: Out) 
         thread.join(20)
     out = " ".join(capsys.readouterr().out.split())
     assert out.startswith("[x] ex-97.1: ") and said in out
+
+
+@pytest.mark.parametrize(
+    ("body", "asks"),
+    [
+        ("[1, 2][b]", "Print the index"),
+        ("{}[a]", "Print what keys there are"),
+        ("import torch; return torch.zeros(3) + torch.zeros(4)", "Print the shape of each thing"),
+        ("import torch; return torch.zeros(3, 4) @ torch.zeros(3, 4)", "Print the shape of each thing"),
+        ("import numpy; return numpy.zeros(3) + numpy.zeros(4)", "Print the shape of each thing"),
+    ],
+)
+def test_a_common_exception_says_what_to_look_at(body: str, asks: str, capsys: Out) -> None:
+    check("ex-97.1", learner_code(f"def f(a, b):\n {body}"))
+    out = capsys.readouterr().out
+    assert "[x] ex-97.1: your code raised" in out and "hint 1 of" in out and asks in " ".join(out.split())
 
 
 def test_printing_a_lot_is_cut(capsys: Out) -> None:

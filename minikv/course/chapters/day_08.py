@@ -42,7 +42,7 @@ def watched_answer(stage: Stage, length: int | None = None) -> tuple[Completion,
     ledger = node.pool.ledger
     if ledger is None:
         raise ValueError("without a ledger nobody knows who wrote a slot")
-    watch = WatchedAttention(node.pool.num_slots)
+    watch = WatchedAttention(node.pool.num_slots, node.attention)
     plain, node.attention = node.attention, watch
     number = cluster.submit(stage.scale.attack(stage.model, length), stage.scale.attack_params, "attacker")
     stage.names[number] = "attacker"
