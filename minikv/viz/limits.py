@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _STYLES = {"serve": ("#FFFFFF", ""), "wait": (COLOURS[1], "/"), "refuse": (COLOURS[0], "x"), "?": (NOBODY_COLOUR, ".")}
 _WHO = "who has tested here?"
 _DOOR, _SENT = 1.0, 0.0  # heights in the figure
+_HEIGHTS = (1.62, 2.02, 1.62)  # of the limits: the second above the first, which may be close to it
 _SHORTEST = 2  # one token in, one out
 
 
@@ -192,7 +193,7 @@ def _figure(asked: Sequence[Asked], active: int, pool: int, context: int, sent: 
             "tickvals": [_at(tick) for tick in ticks],
             "ticktext": [str(tick) for tick in ticks],
         },
-        yaxis={"range": [-0.6, 2.1], "tickvals": [_SENT, _DOOR], "ticktext": ["sent", "the door"], "showgrid": False},
+        yaxis={"range": [-0.6, 2.45], "tickvals": [_SENT, _DOOR], "ticktext": ["sent", "the door"], "showgrid": False},
         sliders=[{"active": active, "steps": steps, "currentvalue": {"prefix": "step "}, "pad": {"t": 45}}],
     )
     return figure
@@ -230,14 +231,21 @@ def _traces(moment: Asked, pool: int, context: int, sent: Sequence[int]) -> list
             )
         )
     limits = _limits(moment.free, pool, context)
-    x, y, text = list[Any](), list[Any](), list[str]()
-    for (name, longest), height in zip(limits, (1.62, 1.78, 1.62), strict=True):
+    x, y = list[Any](), list[Any]()
+    for (_name, longest), height in zip(limits, _HEIGHTS, strict=True):
         x += [_at(longest + 0.5)] * 2 + [None]
         y += [-0.5, height, None]
-        text += ["", f"{name} {longest}", ""]
     line = {"color": "#000000", "width": 1, "dash": "dot"}
-    traces.append(
-        go.Scatter(x=x, y=y, text=text, mode="lines+text", textposition="top center", line=line, hoverinfo="skip")
+    traces.append(go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip"))
+    traces.append(  # on its own: beside empty texts, plotly loses the first label when the slider moves
+        go.Scatter(
+            x=[_at(longest + 0.5) for _name, longest in limits],
+            y=list(_HEIGHTS),
+            text=[f"{name} {longest}" for name, longest in limits],
+            mode="text",
+            textposition="top center",
+            hoverinfo="skip",
+        )
     )
     traces.append(
         go.Scatter(

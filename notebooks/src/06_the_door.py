@@ -60,8 +60,8 @@ print(f"{model.name} was built for {model.max_positions:,} positions")
 # So there are three answers. *Serve*: all that it may ever write has room now. *Wait*: it will have room when others
 # are through. *Refuse*: it never will, however long it waits.
 #
-# Our server has 7 pages of 4 slots, and says that it takes up to 512 tokens. Many servers come to be like this. The
-# context was copied from what the model can do. The pool is what memory was left.
+# Our server has 7 pages of 4 slots, and says that it takes up to 512 tokens. Many servers come to be like this: the
+# context is copied from what the model can do, and the pool is what memory is left.
 
 # %%
 SLOTS, CONTEXT = 28, 512
@@ -79,15 +79,15 @@ except ConfigError as error:
     print("ConfigError:", str(error).partition(" that ")[0], "...")
 
 # %% [markdown]
-# minikv does not even start with more context than pool, unless it is told in so many words to go ahead:
-# `allow_context_above_pool=True`. We tell it, since we want to see what happens in between.
+# As in chapter 02, minikv does not even start with more context than pool, unless it is told in so many words to go
+# ahead: `allow_context_above_pool=True`. We tell it, since we want to see what happens in between.
 
 # %%
 predict("p-6.1", ...)
 
 # %% [markdown]
-# The real engine, with the real model, five times. It serves if the request has pages after the next step. It lets wait
-# if that comes later. A *status* is the web's number for how it went: 200 for an answer, 400 and more for none.
+# The real engine, with the real model, five times. We print *serve* if the request has pages after the next step, and
+# *wait* if it gets them later. Beside it the status (00): 200 for an answer, 400 and more for none.
 
 
 # %% tags=["answers-prediction"]
@@ -199,8 +199,8 @@ print("the third, later:  ", engine.generate([text[:20]], params(4))[0].status)
 # %% [markdown]
 # ## Your door in the engine
 #
-# `as_admission` puts your function in the engine's door. Of "serve" and "wait", the engine lets in both. Who runs in the
-# next step is the scheduler's business.
+# `as_admission` puts your function in the engine's door. "refuse" is final. With "serve" and with "wait" a request gets
+# into the queue, and the scheduler decides who starts. It is more daring than you: room for the prompt is enough (03).
 
 # %%
 admit = learner_or_reference("ex-6.1")
@@ -295,9 +295,9 @@ for name, ids in (("whole", question), ("cut", question[-20:])):
 reveal("p-6.2")
 
 # %% [markdown]
-# A day, stated as a fact, with status 200. No proxy, no log and no person sees that the note was never read. **200 says
-# that there is an answer. It does not say to which question.** The reply of a server tells how many prompt tokens it has
-# read. Hardly anybody compares.
+# A day, stated as a fact, with status 200. No proxy, no log and no person sees that the note was never read. **200
+# says that there is an answer. It does not say to which question.** The reply of a server tells how many prompt tokens
+# it has read. Hardly anybody compares.
 #
 # Cutting has its place: where the caller asked for it, and is told what was left out.
 
@@ -346,8 +346,8 @@ limit_line(asked, pool=SLOTS, context=CONTEXT, sent=[p + n for p, n in first_tes
 
 # %% [markdown]
 # Move the slider. The border between *serve* and *wait* moves with every step. The border between *wait* and *refuse*
-# never does. That is why one of the two may be told to the caller as final. (The first two borders are one more than the
-# slots, since the last token needs none.)
+# never does. That is why one of the two may be told to the caller as final. (The first two borders are one more than
+# the slots, since the last token needs none.)
 #
 # Then look at the line below. The first test was green: 200, 200, 400. It was just as green for a door that never asks
 # the pool, because between pool and context nothing was sent. The article reports such a gap on a real service: a
@@ -423,14 +423,17 @@ for name, parts in {
 # %% [markdown]
 # ## Who says what today
 #
-# What some engines say to a request that is too long. *Measured*: run by the authors of this course. *Read*: read in the
-# source. *Reported*: described by somebody else. All looked up in 2026, in the version named; they may have changed.
+# What some engines say to a request that is too long. *Measured*: run by the authors of this course. *Read*: read in
+# the source. *Reported*: described by somebody else. *Inferred*: concluded from the source. All looked up in 2026, in
+# the version named; they may have changed.
 #
 # | engine | what it says | how we know |
 # |---|---|---|
 # | minikv | 400, and what would fit | measured, above |
-# | vLLM | over the context: 400 ([PR 33425](https://github.com/vllm-project/vllm/pull/33425)). It does not start with a pool smaller than its context. Where that check did not see it: it hangs ([issue 39734](https://github.com/vllm-project/vllm/issues/39734)) | read; the hang reported |
-# | SGLang 0.5.19, one machine | over the context: 400. Over the pool: 400, and in a stream 200 with the error inside it | read; the stream inferred |
+# | vLLM | over the context: 400 ([PR 33425][vllm]); with a pool below the context it does not start | read |
+# | vLLM, where that check missed it | in between: it hangs ([issue 39734][hang]) | reported |
+# | SGLang 0.5.19, one machine | over the context or over the pool: 400 | read |
+# | the same, answering in a stream | over the pool: 200, with the error inside | inferred |
 # | SGLang 0.5.19 with `--allow-auto-truncate` | 200, the prompt cut, a line in the server's log | read |
 # | llama.cpp server | 400, with both numbers ([PR 15780](https://github.com/ggml-org/llama.cpp/pull/15780)) | read |
 # | llama-cpp-python 0.3.35 | prompt too long: 400. Only the answer too long: 200, with fewer tokens | read |
@@ -438,7 +441,10 @@ for name, parts in {
 # | mini-sglang 20fcd7f | nothing: it writes a line into its log | read; that the caller waits, inferred |
 # | tiny-llm 1078c08 | an exception that ends everybody's answers | read |
 # | nano-vllm bb823b3 | an assertion; all other requests are lost | measured |
-# | transformers 5.24.0, continuous batching | the request fails and the worker ends; later requests are not taken | measured |
+# | transformers 5.24.0, continuous batching | the request fails, the worker ends, later ones are not taken | measured |
+#
+# [vllm]: https://github.com/vllm-project/vllm/pull/33425
+# [hang]: https://github.com/vllm-project/vllm/issues/39734
 #
 # Which of these is yours? And has anybody sent it something from the gap?
 

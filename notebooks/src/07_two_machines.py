@@ -47,7 +47,7 @@ from minikv.viz.transfer import transfer_map
 
 torch.set_grad_enabled(False)
 model = load_model("smollm2")
-answer_of_6 = SamplingParams(max_tokens=6, ignore_eos=True)
+answer_of_8 = SamplingParams(max_tokens=8, ignore_eos=True)
 
 # %% [markdown]
 # ## One answer, two nodes
@@ -66,18 +66,19 @@ one_node = Engine(model, page_size=4, num_pages=16)
 two_nodes = Cluster(
     model, prefill=NodeConfig(num_pages=7), decode=NodeConfig(num_pages=64), page_size=4, context_length=28
 )
-texts = [server.generate([PROMPT], answer_of_6)[0].text for server in (one_node, two_nodes)]
+texts = [server.generate([PROMPT], answer_of_8)[0].text for server in (one_node, two_nodes)]
 
 print(repr(PROMPT + texts[1]))
 print("the same answer from one node and from two:", texts[0] == texts[1])
-print("tokens of the prompt:", len(model.encode(PROMPT)), " tokens of the answer:", answer_of_6.max_tokens)
+print("tokens of the prompt:", len(model.encode(PROMPT)), " tokens of the answer:", answer_of_8.max_tokens)
 for node in two_nodes.stats().nodes:
     print(f"  the {node.name} node computed {node.tokens} tokens")
 
 # %% [markdown]
 # None of them. The prefill node read the 5 tokens of the prompt, and this gave the first token of the answer. The
-# decode node put in one token after the other, and got the other five. The prompt never went through its model, and
-# still it attends to it. So the keys and values must have come from the other node.
+# decode node put in one token of the answer after the other, seven times, and got the other seven. The prompt never
+# went through its model, and still the answer goes on from it. So the keys and values must have come from the other
+# node.
 #
 # Let us look at what can go wrong on this way. It begins before anything has travelled.
 
@@ -143,8 +144,9 @@ print(f"\n{bytes_sent:,} bytes of keys and values for a text of {len(PROMPT)} le
 # lay in the other three goes with them. So the tensors alone do not say how many tokens there are.
 # `num_tokens` must say it.
 #
-# And there is a **digest**: a short text that is worked out from everything in the handoff. The receiver works it out
-# again. If one number has changed on the way, the two differ.
+# And there is a **digest**: a short text that is worked out from what is in the handoff. The sender puts it in, and
+# the receiver works it out again and compares. Four handoffs: one as it was sent, three with one number changed on the
+# way. For which will the two digests match?
 
 # %%
 values = [tensor.clone() for tensor in handoff.values]
@@ -161,10 +163,11 @@ for what, came in (
     print(f"{what:37} digest matches: {digest_of(came) == came.digest}")
 
 # %% [markdown]
-# It covers what is promised, and nothing else. That seems to be all that one needs.
+# For two. A digest covers the tokens that are promised, and not what lies behind them. That seems to be all that one
+# needs.
 #
-# Now back to request 7, and to the story of the article. Prefill has refused it, and does not turn it away: it puts a
-# stand-in of one token in its place, reads that, and hands it over.
+# Now back to request 7, and to the story of the article. Prefill's door has said no. But the request is not turned
+# away: the server puts a stand-in of one token in its place, reads that, and hands it over.
 
 # %%
 predict("p-7.2", ...)
@@ -202,7 +205,7 @@ transfer_map(first_try, pools=(PREFILL // 4, DECODE // 4))
 # |---|---|
 # | **expected** | the door: it wrote the length of the prompt down |
 # | **promised** | the sender: it says how much it wrote |
-# | **received** | whoever counts what came |
+# | **received** | whoever counts: how many of the promised tokens have a slot in what came |
 #
 # Three numbers, three parts, and no two of them compared. The `X` marks that they are not equal. And beside it the last
 # column says *taken*: the client has read the first token of an answer to a prompt that nobody has read. Seven of the
@@ -210,7 +213,7 @@ transfer_map(first_try, pools=(PREFILL // 4, DECODE // 4))
 # receiver that does not let it happen.
 
 # %% [markdown]
-# ## Whose page 3?
+# ## Whose page 0?
 #
 # One more thing to know before you write it. Pages have numbers, and both nodes count from 0.
 
@@ -227,7 +230,7 @@ cluster = Cluster(
 prompts = ["Monday, Tuesday, Wednesday,", "One, two, three, four,", PROMPT]
 numbers = []
 for prompt in prompts:
-    numbers.append(cluster.submit(prompt, answer_of_6))
+    numbers.append(cluster.submit(prompt, answer_of_8))
     cluster.step()
 while not all(cluster.requests[number].finished for number in numbers):
     cluster.step()
@@ -236,14 +239,15 @@ arrived = {event.request: list(event.pages) for event in cluster.trace if isinst
 for number in numbers:
     at_prefill = [e.page for e in cluster.trace if isinstance(e, Allocate) and (e.node, e.owner) == ("prefill", number)]
     print(f"request {number}: prefill pages {at_prefill}, decode pages {arrived[number]}")
-alone = [Engine(model, page_size=4, num_pages=16).generate([prompt], answer_of_6)[0] for prompt in prompts]
+alone = [Engine(model, page_size=4, num_pages=16).generate([prompt], answer_of_8)[0] for prompt in prompts]
 print("the same answers as on one node:", [cluster.result(n).text for n in numbers] == [a.text for a in alone])
 reveal("p-7.3")
 
 # %% [markdown]
-# Prefill needs its pages for a moment and lends the same ones again. Decode keeps them for the whole answer. What
-# travels is neither number. It is the *order*: first page, second page. A key carries its position inside, and each
-# node has a page table of its own, so attention finds everything (chapter 04).
+# Prefill needs its pages for a moment and lends the same ones again. Decode keeps them for the whole answer. (Where its
+# numbers jump, a growing answer has taken the page between.) What travels is neither number. It is the *order*: first
+# page, second page. A key carries its position inside, and each node has a page table of its own, so attention finds
+# everything (chapter 04).
 #
 # **Now exercise 7.1** in `exercises/07_two_machines.ipynb`, 25 minutes: `receive`, complete or nothing. Then come back:
 # the next cell uses your function.
@@ -265,8 +269,8 @@ prompts = [
 ]
 sizes = {"prefill": NodeConfig(num_pages=14), "decode": NodeConfig(num_pages=64), "page_size": 4, "context_length": 56}
 cluster = Cluster(model, **sizes, handoff=as_handoff(receive))
-answers = cluster.generate(prompts, answer_of_6)
-alone = Engine(model, page_size=4, num_pages=64).generate(prompts, answer_of_6)
+answers = cluster.generate(prompts, answer_of_8)
+alone = Engine(model, page_size=4, num_pages=64).generate(prompts, answer_of_8)
 
 for prompt, answer in zip(prompts, answers, strict=True):
     print(answer.status, repr(prompt[-22:]), repr(answer.text))
@@ -292,7 +296,7 @@ def bad_day(handoff):
 
 
 cluster = Cluster(model, **sizes, handoff=as_handoff(receive, spoil=bad_day))
-answers = cluster.generate(prompts, answer_of_6)
+answers = cluster.generate(prompts, answer_of_8)
 for number, answer in enumerate(answers):
     print(f"request {number}: status {answer.status}")
 right = [answers[number].token_ids == alone[number].token_ids for number in (0, 4)]
@@ -320,7 +324,7 @@ transfer_map(met, pools=(14, 64))
 
 # %%
 cluster = Cluster(model, **sizes, handoff=as_handoff(trusting, spoil=bad_day))
-for number, answer in enumerate(cluster.generate(prompts, answer_of_6)):
+for number, answer in enumerate(cluster.generate(prompts, answer_of_8)):
     print(f"request {number}: {answer.error or 'answered'}")
 
 # %% [markdown]
@@ -343,21 +347,21 @@ for name, handoffs in zip(receivers, deceive(sample()), strict=True):
 # ## On the test stand
 #
 # You know the fault of the two doors now. Would your tests have found it? Most test stands are built from what is at
-# hand: two of the same machine.
+# hand, and that is two of the same machine, or almost.
 
 # %%
 predict("p-7.4", ...)
 
 # %% tags=["answers-prediction"]
-for pools in ((28, 256), (64, 64), (256, 256)):
+for pools in ((28, 256), (64, 64), (64, 68)):
     differ = [length for length in range(1, 301) if door(pools[0], length) != door(pools[1], length)]
     which = f", from {differ[0]} to {differ[-1]} tokens" if differ else ""
-    print(f"pools of {pools[0]:3} and {pools[1]:3} slots: the doors disagree on {len(differ)} of 300 lengths{which}")
+    print(f"pools of {pools[0]} and {pools[1]:3} slots: the doors disagree on {len(differ):3} of 300 lengths{which}")
 reveal("p-7.4")
 
 # %% [markdown]
-# The same doors, the same nodes, the same missing word between them. A test on equal pools does not show the fault
-# smaller. It does not show it at all.
+# The same doors, and the same missing word between them, each time. On equal pools the fault does not show smaller. It
+# does not show at all. And with one page of difference it waits for somebody to send just one of these few lengths.
 
 # %% [markdown]
 # ## What many believe

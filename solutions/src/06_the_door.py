@@ -27,13 +27,13 @@ from minikv.course.chapters.ch06 import play_line
 # | `server.pool` | slots that there are |
 # | `server.context` | the most positions of one request, prompt and answer together |
 #
-# Here is one that many a server has started with. It says no when the model could not read the prompt.
+# Here is one that many a server has started with. It says no when the prompt is longer than the context.
 
 
 # %%
 def first_door(request, server):
     if len(request.prompt) > server.context:
-        return "refuse", f"at most {server.context} tokens can be read"
+        return "refuse", f"at most {server.context} prompt tokens"
     return "serve"
 
 
@@ -77,8 +77,8 @@ check("ex-6.1", admit)
 # "wait". `min(server.context - 1, server.pool)` is a fine way to ask both lasting questions at once; two questions give
 # two reasons.
 #
-# The door takes the length of the prompt and leaves the prompt alone. To cut it, to pad it or to put a short stand-in in
-# its place would all be quick, and all would be found out by somebody else, later: by whoever measures it next.
+# The door takes the length of the prompt and leaves the prompt alone. To cut it, to pad it or to put a short stand-in
+# in its place would all be quick, and all would be found out by somebody else, later: by whoever measures it next.
 
 # %% [markdown]
 # Back to the lesson: your door goes into the engine.
@@ -88,18 +88,18 @@ check("ex-6.1", admit)
 #
 # Difficulty 3 of 5 · importance 4 of 5 · 8 minutes · about 4 lines
 #
-# Done when four broken doors are found, with at most six requests to each, and the right one is left alone. *The idea it
-# tests:* mistakes live at the limits.
+# Done when four broken doors are found, with at most six requests to each, and the right one is left alone. *The idea
+# it tests:* mistakes live at the limits.
 #
-# Five servers, each with 28 slots, all of them free, and a context of 512. One door is right. You cannot see their code.
-# You have heard what the four others say about themselves:
+# Five servers, each with 28 slots, all of them free, and a context of 512. One door is right. You cannot see their
+# code. You have heard what the four others say about themselves:
 #
 # | who | says |
 # |---|---|
 # | Anna | "Every token needs a slot. I count every token." |
 # | Ben | "One more has never hurt anybody." |
 # | Cleo | "Short prompts are not the problem. I wave them through." |
-# | Dan | "I serve whatever fits. Of a long prompt I read the end, where the question is." |
+# | Dan | "I turn away whatever does not fit. Of a long prompt that fits I read the end, where the question is." |
 #
 # `send(prompt, max_tokens)` sends a prompt of so many tokens. The reply has `.status` (200 or 400) and
 # `.prompt_tokens`, the number of prompt tokens that the server says it has read.
@@ -131,9 +131,9 @@ check("ex-6.2", is_broken)
 # %% [markdown]
 # ## Stretch: a fair line that fills the pool
 #
-# 240 requests come to a pool of 112 slots. Each needs 10 to 44 slots and holds them for six steps. `choose(line, free)`
-# is asked who starts next, until it says `None`: an index into `line`, which is sorted by who came first. Each entry has
-# `.slots`, and `.passed`: how many who came later have started before it.
+# 240 requests come to a pool of 112 slots. Each needs 10 to 44 slots and holds them for six steps.
+# `choose(line, free)` is asked who starts next, until it says `None`: an index into `line`, which is sorted by who came
+# first. Each entry has `.slots`, and `.passed`: how many who came later have started before it.
 #
 # Target: 95 % of the pool in use while somebody waits, nobody passed more than 3 times, and everybody served. In order
 # of arrival, as below, a large request at the front keeps slots empty. If everybody may start who fits, the large ones

@@ -16,8 +16,8 @@ from minikv.course.chapters.ch07 import counts_pages, digest_of, forgets, reads_
 #
 # Difficulty 4 of 5 · importance 5 of 5 · 25 minutes · about 14 lines
 #
-# Done when a complete handoff is taken once, and everything else leaves no trace. *The idea it tests:* expected,
-# promised and received are three numbers, and three parts know them.
+# Done when a complete handoff is taken once, and everything else is refused: nothing read, no page lost. *The idea it
+# tests:* expected, promised and received are three numbers, and three parts know them.
 #
 # Request 7 waits on a decode node. Its pages are reserved. Something comes for it, and `receive(node, 7, handoff)` is
 # called. What came may be short, damaged, meant for another request, or here for the second time. The network has said
@@ -26,8 +26,8 @@ from minikv.course.chapters.ch07 import counts_pages, digest_of, forgets, reads_
 # | what came for the request | it stands in the reserved pages | the client reads | raises | the pages |
 # |---|---|---|---|---|
 # | all that is expected, undamaged | yes, in their order | the first token | no | stay with the request |
-# | anything else, while it waits | | nothing | yes | are given back |
-# | anything, after one was taken for it | | nothing more | yes | stay as they are: its answer runs |
+# | anything else, while it waits | no matter | nothing | yes | are given back |
+# | anything, after one was taken for it | no | nothing more | yes | stay as they are: its answer runs |
 #
 # Any exception will do. What you ask for, and in which order, is up to you. `trusting` in the lesson shows the half of
 # the work that needs no thought. You have:
@@ -113,16 +113,16 @@ check("ex-7.1", receive)
 # | `reads_the_promise` | as many tokens promised as are expected | yes |
 # | `forgets` | both | no |
 #
-# You are given the honest, complete handoff. Give three lists back: what to deliver to the first, to the second and to
-# the third, each in its order. Do not write into the honest handoff: `replace(honest, num_tokens=5)` makes a new one
-# with one field changed. `tried` shows what a receiver says.
+# You are given the honest, complete handoff; the check gives you several, of different sizes. Give three lists back:
+# what to deliver to the first, to the second and to the third, each in its order. Do not write into the honest handoff:
+# `replace(honest, num_tokens=5)` makes a new one with one field changed. `tried` shows what a receiver says.
 
 # %%
 honest = sample()
 print(honest)
 print("counts_pages:", tried(counts_pages, honest))
 print("reads_the_promise:", tried(reads_the_promise, replace(honest, num_tokens=29)))
-print("forgets:", tried(forgets, replace(honest, request=9), honest))
+print("forgets:", tried(forgets, replace(honest, request=9), honest))  # two, one after the other
 
 
 # %% tags=["exercise"]

@@ -69,7 +69,51 @@ ADMIT_WRONG = {
         _admit(_TWO + _LASTING + "return 'serve' if len(request.prompt) <= server.free else 'wait'"),
         "served-on-the-prompt",
     ),
-    "nobody waits": (_admit(_TWO + _LASTING + "return 'serve'"), "served-on-the-prompt"),
+    "nobody waits": (_admit(_TWO + _LASTING + "return 'serve'"), "no-room"),
+    "both limits at once": (
+        _admit(_TWO + "if tokens > server.context and slots > server.pool:\n    return 'refuse', 'x'\n" + _NOW),
+        "pool-forgotten",
+    ),
+    "the answer takes no slot": (
+        _admit(
+            "n = len(request.prompt)\nif n + request.max_tokens > server.context or n > server.pool:\n"
+            "    return 'refuse', 'x'\nreturn 'serve' if n <= server.free else 'wait'"
+        ),
+        "max-tokens-forgotten",
+    ),
+    "the right pool, one off for free": (
+        _admit(
+            "n = len(request.prompt) + request.max_tokens\nif n > server.context or n - 1 > server.pool:\n"
+            "    return 'refuse', f'{n}'\nreturn 'wait' if n > server.free else 'serve'"
+        ),
+        "free-one-too-few",
+    ),
+    "counts the answer, not capped in the request": (
+        _admit(
+            "room = min(server.context - len(request.prompt), server.pool - len(request.prompt) + 1)\n"
+            "if room < 1:\n    return 'refuse', 'x'\nslots = len(request.prompt) + min(request.max_tokens, room) - 1\n"
+            "return 'serve' if slots <= server.free else 'wait'"
+        ),
+        "max-tokens-forgotten",
+    ),
+    "the prompt is a number": (
+        _admit("slots = request.prompt + request.max_tokens - 1\nreturn 'serve' if slots <= server.free else 'wait'"),
+        "raised TypeError",
+    ),
+    "the reason first": (
+        _admit(_TWO + "if tokens > server.context or slots > server.pool:\n    return f'{slots}', 'refuse'\n" + _NOW),
+        "reason-first",
+    ),
+    "a number as the reason": (
+        _admit(_TWO + "if tokens > server.context or slots > server.pool:\n    return 'refuse', slots\n" + _NOW),
+        "reason-no-text",
+    ),
+    "a dict as the reason": (
+        _admit(
+            _TWO + "if tokens > server.context or slots > server.pool:\n    return ['refuse', {'limit': 28}]\n" + _NOW
+        ),
+        "reason-no-text",
+    ),
     "everybody waits who fits": (_admit(_TWO + _LASTING + "return 'wait'"), "waits-with-room"),
     "waits until all is free": (
         _admit(_TWO + _LASTING + "return 'serve' if server.free == server.pool else 'wait'"),
@@ -214,6 +258,53 @@ ADMIT_RIGHT = {
     "without reasons": (
         _admit(_TWO + "if tokens > server.context or slots > server.pool:\n    return 'refuse'\n" + _NOW),
         "no reason",
+    ),
+    "prints its reason": (
+        _admit(
+            _TWO
+            + "if tokens > server.context or slots > server.pool:\n    return 'refuse', print(f'{slots} slots')\n"
+            + _NOW
+        ),
+        "no reason",
+    ),
+    "always two": (
+        _admit(
+            _TWO + "if tokens > server.context or slots > server.pool:\n    return 'refuse', f'{slots} slots'\n"
+            "if slots > server.free:\n    return 'wait', None\nreturn 'serve', None"
+        ),
+        "A promise is kept",
+    ),
+    "always two, with texts": (
+        _admit(
+            _TWO + "if tokens > server.context or slots > server.pool:\n    return 'refuse', f'{slots} slots'\n"
+            "if slots > server.free:\n    return 'wait', 'come later'\nreturn 'serve', ''"
+        ),
+        "A promise is kept",
+    ),
+    "a reason without a number": (
+        _admit(
+            _TWO + "if tokens > server.context:\n    return 'refuse', 'more positions than the context has'\n"
+            "if slots > server.pool:\n    return 'refuse', 'more slots than the pool has'\n" + _NOW
+        ),
+        "names no number",
+    ),
+    "a class with a call": (
+        "class Door:\n"
+        "    def __call__(self, request, server):\n"
+        "        slots = len(request.prompt) + request.max_tokens - 1\n"
+        "        if slots + 1 > server.context or slots > server.pool:\n"
+        "            return 'refuse', f'{slots} slots'\n"
+        "        return 'wait' if slots > server.free else 'serve'\n\n\n"
+        "admit = Door()\n",
+        "",
+    ),
+    "how much room after this prompt": (
+        _admit(
+            "room = min(server.context - 1, server.pool) - len(request.prompt) + 1\n"
+            "if request.max_tokens > room:\n    return 'refuse', f'at most {room} after this prompt'\n"
+            "return 'wait' if request.max_tokens > server.free - len(request.prompt) + 1 else 'serve'"
+        ),
+        "A promise is kept",
     ),
     "a list with an f-string": (
         _admit(
@@ -365,6 +456,38 @@ PROBE_WRONG = {
         "accused",
     ),
     "nobody is": ("def is_broken(send):\n    return False\n", "no-requests"),
+    "compares the reply itself": (
+        "def is_broken(send):\n    return send(27, 2) != 200 or send(27, 3) != 400\n",
+        "raised TypeError",
+    ),
+    "takes the reply apart by tuple": (
+        "def is_broken(send):\n    return send(27, 2) != (200, 27) or send(14, 16) != (400, 14)\n",
+        "raised TypeError",
+    ),
+    "the other way round": (
+        "def is_broken(send):\n    full, more = send(27, 2), send(14, 16)\n"
+        "    return full.status == 200 and full.prompt_tokens == 27 and more.status == 400\n",
+        "accused",
+    ),
+    "far prompts for Dan": (_probe("[(27, 3, 400), (1, 28, 200), (1, 29, 400), (300, 2, 400)]"), "missed"),
+    "a refusal has read nothing": (
+        "def is_broken(send):\n    for p, a, status in [(27, 2, 200), (27, 3, 400), (14, 16, 400)]:\n"
+        "        reply = send(p, a)\n"
+        "        if (reply.status, reply.prompt_tokens) != (status, p if status == 200 else 0):\n"
+        "            return True\n    return False\n",
+        "accused",
+    ),
+    "a word back": (
+        "def is_broken(send):\n    right = send(27, 2).prompt_tokens == 27 and send(14, 16).status == 400\n"
+        "    return 'right' if right else 'broken'\n",
+        "not-yes-or-no",
+    ),
+    "what it found": (
+        "def is_broken(send):\n    cases = {(27, 2): 200, (27, 3): 400}\n"
+        "    return [case for case in cases if send(*case).status != cases[case]]\n",
+        "not-yes-or-no",
+    ),
+    "prints": ("def is_broken(send):\n    print(send(27, 2), send(27, 3), send(14, 16))\n", "not-yes-or-no"),
     "nothing back": ("def is_broken(send):\n    send(27, 2)\n", "not-yes-or-no"),
     "a status back": ("def is_broken(send):\n    return send(27, 2).status\n", "not-yes-or-no"),
     "a list of lengths": ("is_broken = [27, 28, 29]\n", "not-callable"),

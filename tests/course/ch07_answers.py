@@ -132,7 +132,119 @@ RECEIVE_WRONG = {
     ),
     "number of layers not checked": (
         _receive(*_ONCE, *_no(_REQUEST), *_no(_TOKENS), *_no(_PAGES), *_no(_DIGEST), *_WRITE, *_END),
+        "layer-missing",
+    ),
+    "number of layers not checked, and reads the node's by their numbers": (
+        _receive(
+            *_ONCE,
+            *_no(_REQUEST),
+            *_no(_TOKENS),
+            *_no(_PAGES),
+            *_no(_DIGEST),
+            "for i in range(len(node.keys)):",
+            "    node.keys[i][node.reserved[request]] = handoff.keys[i]",
+            "    node.values[i][node.reserved[request]] = handoff.values[i]",
+            *_END,
+        ),
+        "kept-pages",
+    ),
+    "all pages of all layers in one sum": (
+        _receive(
+            *_ONCE,
+            *_no(_REQUEST),
+            *_no(_TOKENS),
+            *_no("sum(map(len, handoff.keys + handoff.values)) != len(node.reserved[request]) * 2 * len(node.keys)"),
+            *_no(_DIGEST),
+            *_WRITE,
+            *_END,
+        ),
+        "kept-pages",
+    ),
+    "all pages of all layers in one sum, page by page": (
+        _receive(
+            *_ONCE,
+            *_no(_REQUEST),
+            *_no(_TOKENS),
+            *_no("sum(map(len, handoff.keys + handoff.values)) != len(node.reserved[request]) * 2 * len(node.keys)"),
+            *_no(_DIGEST),
+            "for own, part in zip([*node.keys, *node.values], [*handoff.keys, *handoff.values]):",
+            "    for page, content in zip(node.reserved[request], part):",
+            "        own[page] = content",
+            *_END,
+        ),
         "one-layer",
+    ),
+    "puts the handoff in the place of the node's memory": (
+        _receive(*_ONCE, *_ALL, "node.keys, node.values = handoff.keys, handoff.values", *_END),
+        "memory-replaced",
+    ),
+    "throws the memory away": (_receive(*_ONCE, *_ALL, "node.keys = None", *_END), "memory-replaced"),
+    "remembers outside the node": (
+        "seen = set()\n"
+        + _receive(
+            "if request in seen:", "    raise ValueError('again')", *_ALL, *_WRITE, "seen.add(request)", _END[1]
+        ),
+        "outside-memory",
+    ),
+    "request 7 only": (
+        _receive(*_ALL, *_WRITE, *_END)
+        .replace("[request]", "[7]")
+        .replace("(request)", "(7)")
+        .replace("!= request", "!= 7"),
+        "second-request",
+    ),
+    "asks for 7": (
+        _receive(
+            "if 7 in node.accepted:", "    raise ValueError('again')", *_ALL, *_WRITE, "node.accepted.add(7)", _END[1]
+        ),
+        "second-request",
+    ),
+    "compares with is": (
+        _receive(
+            *_ONCE,
+            *_no(_REQUEST),
+            *_no(_TOKENS),
+            *_no(_LAYERS),
+            *_no(_PAGES),
+            *_no("digest_of(handoff) is not handoff.digest"),
+            *_WRITE,
+            *_END,
+        ),
+        "refuses-right",
+    ),
+    "the note is the digest": (
+        _receive(
+            "if handoff.digest in node.accepted:",
+            "    raise ValueError('again')",
+            *_ALL,
+            *_WRITE,
+            "node.accepted.add(handoff.digest)",
+            _END[1],
+        ),
+        "pulled-pages",
+    ),
+    "raises before it gives back": (
+        _receive(
+            *_ONCE,
+            f"if {_REQUEST} or {_TOKENS} or {_LAYERS} or {_PAGES} or {_DIGEST}:",
+            "    raise ValueError('not complete')",
+            "    node.give_back(request)",
+            *_WRITE,
+            *_END,
+        ),
+        "kept-pages",
+    ),
+    "gives back when all is done": (_receive(*_ONCE, *_ALL, *_WRITE, *_END, "node.give_back(request)"), "gave-back"),
+    "page numbers of the node in the handoff": (
+        _receive(
+            *_ONCE,
+            *_ALL,
+            "for own, part in zip([*node.keys, *node.values], [*handoff.keys, *handoff.values]):",
+            "    for page in node.reserved[request]:",
+            "        own[page] = part[page]",
+            *_END,
+        ),
+        "raised IndexError",
     ),
     "no digest": (
         _receive(*_ONCE, *_no(_REQUEST), *_no(_TOKENS), *_no(_LAYERS), *_no(_PAGES), *_WRITE, *_END),
@@ -337,7 +449,7 @@ RECEIVE_WRONG = {
             "    own[node.reserved[request]] = part",
             *_END,
         ),
-        "not-written",
+        "one-side-written",
     ),
     "one layer written": (
         _receive(
@@ -552,6 +664,45 @@ _EXTRA_PAGES = _receive(
     "    own[pages] = part",
     *_END,
 )
+_ROLLBACK = _receive(
+    *_ONCE,
+    "pages, mine = node.reserved[request], [*node.keys, *node.values]",
+    "before = [own[pages].clone() for own in mine]",
+    "try:",
+    "    for own, part in zip(mine, [*handoff.keys, *handoff.values], strict=True):",
+    "        if part.shape != own[pages].shape:",
+    "            raise ValueError('size')",
+    "        own[pages] = part",
+    "    told = (handoff.request, handoff.num_tokens, handoff.digest)",
+    "    if told != (request, node.expected[request], digest_of(handoff)):",
+    "        raise ValueError('not the one')",
+    "except BaseException:",
+    "    for own, old in zip(mine, before):",
+    "        own[pages] = old",
+    "    node.give_back(request)",
+    "    raise",
+    *_END,
+)
+_AS_IT_LOOKS = _receive(
+    *_ONCE,
+    *_no(_REQUEST),
+    *_no(_TOKENS),
+    *_no(_LAYERS),
+    *_no(_DIGEST),
+    "for own, part in zip([*node.keys, *node.values], [*handoff.keys, *handoff.values]):",
+    *(f"    {line}" for line in _no("len(part) != len(node.reserved[request])")),
+    "    own[node.reserved[request]] = part",
+    *_END,
+)
+_NEW_TENSORS = _receive(
+    *_ONCE,
+    *_ALL,
+    "where = torch.tensor(node.reserved[request])",
+    "node.keys = [own.index_copy(0, where, part) for own, part in zip(node.keys, handoff.keys)]",
+    "node.values = [own.index_copy(0, where, part) for own, part in zip(node.values, handoff.values)]",
+    *_END,
+    head="import torch\n" + _HEAD,
+)
 
 RECEIVE_RIGHT = {
     "one after the other": (_receive(*_ONCE, *_ALL, *_WRITE, *_END), ""),
@@ -567,6 +718,9 @@ RECEIVE_RIGHT = {
     "a context manager and a set": (_FINALLY, ""),
     "notes what it has seen": (_SEEN_FIRST, ""),
     "takes the first pages": (_EXTRA_PAGES, ""),
+    "takes it back": (_ROLLBACK, ""),
+    "writes as it looks": (_AS_IT_LOOKS, ""),
+    "new tensors of the same size": (_NEW_TENSORS, ""),
 }
 
 _DECEIVE_HEAD = "from dataclasses import replace\nfrom minikv.course.chapters.ch07 import Handoff, digest_of\n"
@@ -617,6 +771,37 @@ DECEIVE_WRONG = {
             *_SEALED, _FEW, "lie = sealed(keys=[k + 1 for k in honest.keys])", "return [few], [lie], [honest, honest]"
         ),
         "unseen",
+    ),
+    "honest, and then a lie": (
+        _deceive(*_SEALED, _FEW, _LITTLE, "return [honest, few], [little], [honest, honest]"),
+        "honest-first",
+    ),
+    "a lie for 30 tokens": (
+        _deceive(*_SEALED, "few = sealed(num_tokens=29)", _LITTLE, "return [few], [little], [honest, honest]"),
+        "one-size",
+    ),
+    "slots cut off instead of pages": (
+        _deceive(
+            *_SEALED, _FEW, "cut = sealed(keys=[k[:, :-1] for k in honest.keys])", "return [few], [cut], [honest] * 2"
+        ),
+        "refused",
+    ),
+    "everything in one list": (_deceive(*_SEALED, _FEW, _LITTLE, "return [few, little, honest, honest]"), "shape"),
+    "the digest of the honest one": (
+        _deceive(
+            "few = replace(honest, num_tokens=honest.num_tokens - 1, digest=digest_of(honest))",
+            "return [few], [few], [honest, honest]",
+        ),
+        "refused",
+    ),
+    "a page less, and says so": (
+        _deceive(
+            *_SEALED,
+            _FEW,
+            "less = sealed(num_tokens=28, keys=[k[:-1] for k in honest.keys], values=[v[:-1] for v in honest.values])",
+            "return [few], [less], [honest, honest]",
+        ),
+        "refused",
     ),
     "damaged in place": (
         _deceive(*_SEALED, _FEW, "honest.keys[0][0] = 0", _LITTLE, "return [few], [little], [honest, honest]"),
@@ -669,6 +854,31 @@ DECEIVE_RIGHT = {
         ),
         "",
     ),
+    "more pages than are reserved": (
+        _deceive(
+            *_SEALED,
+            _FEW,
+            "more = [v[[*range(len(v)), 0]] for v in honest.values]",
+            "double = sealed(keys=[torch.cat([k, k]) for k in honest.keys], values=more)",
+            "return [few], [double], [honest, honest]",
+        ).replace("def deceive", "import torch\ndef deceive"),
+        "",
+    ),
+    "a generator": (
+        _deceive(
+            *_SEALED,
+            _FEW,
+            _LITTLE,
+            "yield (each for each in [few])",
+            "yield (little,)",
+            "yield [honest, replace(honest)]",
+        ),
+        "",
+    ),
+    "another second one": (
+        _deceive(*_SEALED, _FEW, _LITTLE, "return [few], [little], [honest, sealed(first_token=5)]"),
+        "",
+    ),
     "the honest one first": (
         _deceive(*_SEALED, _FEW, _LITTLE, "return [few, honest], [little], (each for each in (honest, honest))"),
         "",
@@ -681,11 +891,13 @@ ANSWERS = {
         RECEIVE_WRONG,
         RECEIVE_RIGHT,
         likely=(
-            "trusts-success", "less", "pages-for-tokens", "more", "believes-promise", "one-layer", "no-digest",
-            "other-request", "too-early", "kept-pages", "others-pages", "others-given-back",
+            "trusts-success", "less", "pages-for-tokens", "more", "believes-promise", "one-layer", "layer-missing",
+            "no-digest", "other-request", "too-early", "kept-pages", "others-pages", "others-given-back",
             "untouched", "twice", "pulled-pages", "silent",
-            "not-written", "no-first-token", "refuses-right",
+            "not-written", "one-side-written", "no-first-token", "refuses-right", "second-request", "outside-memory",
         ),
     ),
-    "ex-7.2": Answers("deceive", DECEIVE_WRONG, DECEIVE_RIGHT, likely=("honest", "refused", "unseen")),
+    "ex-7.2": Answers(
+        "deceive", DECEIVE_WRONG, DECEIVE_RIGHT, likely=("honest", "refused", "unseen", "one-size", "honest-first")
+    ),
 }  # fmt: skip

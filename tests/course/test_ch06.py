@@ -191,7 +191,7 @@ def test_answers_of_other_kinds() -> None:
     class Text(str):
         pass
 
-    assert read_answer(Text("serve")) == read_answer(["serve", ""])
+    assert read_answer(Text("serve")) == read_answer(["serve", ""]) == read_answer(("serve", None))
     assert read_answer("Serve") is read_answer(b"serve") is read_answer(("serve",)) is read_answer({}) is None
 
 
@@ -204,6 +204,12 @@ def test_the_doors_of_6_2_differ_from_the_right_one_as_they_say() -> None:
     two_will_do = [(27, 2), (14, 16)]
     assert all(set(two_will_do) & set(requests) for requests in wrong.values())
     assert not any(all(r in requests for requests in wrong.values()) for r in grid), "one never will"
+
+
+def test_a_reply_compared_with_a_number_says_so() -> None:
+    with pytest.raises(TypeError, match="compare what is in it"):
+        _ = right_door(27, 2) == 200
+    assert right_door(27, 2) == right_door(27, 2) != right_door(27, 3)
 
 
 # The line of the stretch
@@ -231,7 +237,7 @@ def one_that_is_worth_it(line: Sequence[Waiting], free: int) -> int | None:
 
 def test_the_targets_of_the_stretch_can_be_reached_and_not_by_the_first_idea() -> None:
     assert play_line(one_that_is_worth_it).reached
-    assert str(play_line(one_that_is_worth_it)).count("[x]") == 3
+    assert str(play_line(one_that_is_worth_it)).count("reached") == 3
     for policy, missed in ((in_order, "use"), (whoever_fits, "passed"), (smallest, "passed")):
         outcome = play_line(policy)
         assert not outcome.reached and outcome.served == outcome.total == 240
@@ -280,6 +286,9 @@ def test_the_line_of_lengths_says_where_nobody_tested() -> None:
     assert line.text.splitlines()[-1].split()[-2:] == ["refuse", "2"]
     assert line.table.count("<tr>") == 5 and '<th scope="row">30 to 512</th>' in line.table
     assert len(line.figure.frames) == 3 and line.figure.data[-1].text == ("who has tested here?",)
+    for moment, frame in zip(moments, line.figure.frames, strict=True):  # no empty text: plotly then loses labels
+        labels = next(trace.text for trace in frame.data if trace.type == "scatter" and trace.mode == "text")
+        assert labels == (f"free now {moment.free + 1}", "pool 29", "context 512")
     assert limit_line(moments, pool=28, context=512, sent=[30]).figure.data[-1].text == ("",)
 
 

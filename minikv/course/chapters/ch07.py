@@ -86,56 +86,59 @@ IS_ALL_WELL = Question(
     answer="D",
 )
 
-WHICH_PAGE = Question(
+WHICH_PAGES = Question(
     "p-7.3",
-    "On the prefill node a part of the prompt lies in page 3. In which page of the decode node will it lie?",
+    "Three requests come one after the other to a fresh pair of nodes. Each prompt needs two pages. When the third one "
+    "is handed over, the first two answers are still being written. In which pages does the third prompt lie?",
     {
         "A": Option(
-            "in page 3",
-            "Page 3 of the decode node may be lent to somebody else. Both pools have a page 3: two pages.",
+            "prefill: 4 and 5; decode: 4 and 5",
+            "That would need two pools that lend in step, and nobody keeps them in step. Both have a page 4, and these "
+            "are two pages.",
         ),
         "B": Option(
-            "in page 3, or the handoff waits until that is free",
-            "Then two nodes would need the same free pages at the same moment. Nothing requires that.",
+            "prefill: 4 and 5; decode: 0 and 1",
+            "It is the other way round. What was handed over, prefill needs no more. Decode needs it up to the last "
+            "token.",
         ),
         "C": Option(
-            "in any: the decode node decides",
-            "A page number means something on one node only. What travels is the order: first page, second page. Each "
-            "side has a page table of its own.",
+            "prefill: 0 and 1; decode: 0 and 1",
+            "Right for prefill. But on the decode node these hold the first request, and its answer is not done.",
         ),
         "D": Option(
-            "the handoff carries a list that says so",
-            "The sender would have to know what is free on the other side. The record has no such field.",
+            "prefill: 0 and 1; decode: higher ones",
+            "Prefill gives its pages back after each handoff. Decode still holds those of the first two. A page number "
+            "means something on one node only.",
+        ),
+    },
+    answer="D",
+)
+
+ALMOST_EQUAL = Question(
+    "p-7.4",
+    "Prompts of 1 to 300 tokens are sent, with 4 tokens of answer, to a test stand of two equal nodes, each with 64 "
+    "slots. Their doors never disagree: both compare with 64. Then the decode node gets one page of 4 slots more. On "
+    "how many of the 300 lengths do the doors disagree now?",
+    {
+        "A": Option(
+            "none: the pools are almost equal",
+            "Almost is enough. There are lengths that need more than 64 slots and no more than 68.",
+        ),
+        "B": Option(
+            "1: the length at the limit",
+            "Each pool has a limit of its own, and they lie 4 slots apart.",
+        ),
+        "C": Option(
+            "4: one for each slot more",
+            "Those that the one pool holds and the other does not. A test that leaves out these lengths sees nothing, "
+            "and on equal pools there is no such length.",
+        ),
+        "D": Option(
+            "all that are too long for 64 slots",
+            "Most of these are too long for 68 slots as well. Then both doors say no, and nobody waits.",
         ),
     },
     answer="C",
-)
-
-EQUAL_POOLS = Question(
-    "p-7.4",
-    "Two test nodes are set up with two equal pools, of 64 slots each. The two doors still do not know of each other. "
-    "All prompts from 1 to 300 tokens are sent. For how many do the doors disagree?",
-    {
-        "A": Option(
-            "none",
-            "Both doors compare with the same number, so they say the same each time. The fault is there, and no "
-            "test on this machine can show it.",
-        ),
-        "B": Option(
-            "one: the length at the limit",
-            "It would be so if one door compared with `>` and the other with `>=`. Here both are the same door.",
-        ),
-        "C": Option(
-            "all that are longer than the pool",
-            "For these both say no. A refusal that nobody passes on does no harm if the other side refuses as well.",
-        ),
-        "D": Option(
-            "the same ones as with unequal pools",
-            "They disagreed for lengths that one pool held and the other did not. Between two equal numbers there is "
-            "no such length.",
-        ),
-    },
-    answer="A",
 )
 
 RECEIVE = Exercise(
@@ -143,7 +146,7 @@ RECEIVE = Exercise(
     "Receive, complete or nothing",
     minutes=25,
     lines=14,
-    done_when="a complete handoff is taken once, and everything else leaves no trace",
+    done_when="a complete handoff is taken once, and everything else is refused: nothing read, no page lost",
     idea="Expected, promised and received are three numbers, known to three parts. It ran inside a cluster.",
     judge=judge_receive,
     seconds=30.0,
@@ -160,4 +163,4 @@ DECEIVE = Exercise(
 
 REFERENCE = {"ex-7.1": receive, "ex-7.2": deceive}
 
-register(WHO_HEARS, IS_ALL_WELL, WHICH_PAGE, EQUAL_POOLS, RECEIVE, DECEIVE)
+register(WHO_HEARS, IS_ALL_WELL, WHICH_PAGES, ALMOST_EQUAL, RECEIVE, DECEIVE)

@@ -101,12 +101,18 @@ def judge_admit(thing: Any) -> Verdict:
     found = [(case, word) for case, word in got if word != case.want]
     if found:
         return _why(found)
-    return ok() if all(reasons) else ok(_NO_REASON)
+    if not all(reasons):
+        return ok(_NO_REASON)
+    return ok() if any(letter.isdigit() for reason in reasons for letter in reason) else ok(_NO_NUMBER)
 
 
 _NO_REASON = (
     "The door. Serve, wait and refuse, each where it belongs. Your refusals carry no reason. Would you know what to "
     "change, as the caller?"
+)
+_NO_NUMBER = (
+    "The door. Serve, wait and refuse, each where it belongs. Your reason names no number. Would you know how much is "
+    "too much, as the caller?"
 )
 
 
@@ -132,7 +138,13 @@ def _asked(thing: Any, case: _Case) -> tuple[str, str] | Verdict:
     if answer is None and isinstance(given, str) and given.startswith(WORDS):
         return wrong("reason-in-word", f"{case}: you gave back {given!r:.60}.", *hints.REASON)
     if answer is None:
-        return wrong("not-a-word", f"{case}: you gave back {given!r:.60}.", *hints.NOT_A_WORD)
+        words = [isinstance(each, str) and each in WORDS for each in given] if isinstance(given, (tuple, list)) else []
+        kind, hint = "not-a-word", hints.NOT_A_WORD
+        if words == [True, False]:
+            kind, hint = "reason-no-text", hints.REASON_NO_TEXT
+        elif words == [False, True]:
+            kind, hint = "reason-first", hints.FIRST
+        return wrong(kind, f"{case}: you gave back {given!r:.60}.", *hint)
     return answer.word, answer.reason
 
 
@@ -213,14 +225,14 @@ def _far_rules(found: list[Found]) -> list[tuple[str, Rule, str, tuple[str, ...]
         ("pool-forgotten", lambda c, w: too_long(c) and w != "refuse",
          "The context allows it, and {pool} slots cannot hold {slots}.", hints.POOL),
         ("context-forgotten", lambda c, w: past_context(c) and w != "refuse",
-         "There is room for it, but the model was not built for {tokens} positions.", hints.CONTEXT),
+         "There is room for it, but {tokens} positions are more than the context has.", hints.CONTEXT),
         ("max-tokens-forgotten", lambda c, w: c.want == "refuse" and by_answer(c) and w != "refuse",
          "The prompt fits. Where does the answer go?", hints.ANSWER),
+        ("no-room", lambda c, w: c.want == "wait" and w == "serve" and c.prompt > c.server.free + 1,
+         "It needs {slots} slots, and {free} are free.", hints.NO_ROOM),
         ("served-on-the-prompt", lambda c, w: c.want == "wait" and w == "serve" and c.prompt <= c.server.free
          and c.slots > c.server.free + 1,
          "The prompt has room now. In the middle of the answer {missing} slots will be missing.", hints.HALF),
-        ("no-room", lambda c, w: c.want == "wait" and w == "serve" and c.slots > c.server.free + 1,
-         "It needs {slots} slots, and {free} are free.", hints.NO_ROOM),
         ("waits-with-room", lambda c, w: c.want == "serve" and w == "wait" and c.slots < c.server.free,
          "It needs {slots} slots, and {free} are free.", hints.WITH_ROOM),
     ]  # fmt: skip
@@ -237,7 +249,7 @@ def _border_rules() -> list[tuple[str, Rule, str, tuple[str, ...]]]:
          "It takes {tokens} positions, and there are {context}.", hints.CONTEXT_BORDER),
         ("context-one-too-many", lambda c, w: c.want == "refuse" and w != "refuse"
          and c.tokens == c.server.context + 1,
-         "It takes {tokens} positions, and the model has {context}. One length gets through.", hints.CONTEXT_BORDER),
+         "It takes {tokens} positions, and the context has {context}. One length gets through.", hints.CONTEXT_BORDER),
         ("free-one-too-few", lambda c, w: c.want == "serve" and w == "wait" and c.slots == c.server.free,
          "It needs {slots} slots, and {free} are free. What is it waiting for?", hints.FREE_BORDER),
         ("free-one-too-many", lambda c, w: c.want == "wait" and w == "serve" and c.slots == c.server.free + 1,

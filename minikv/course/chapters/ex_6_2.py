@@ -20,6 +20,12 @@ class Reply:
     status: int
     prompt_tokens: int
 
+    def __eq__(self, other: object) -> bool:
+        """Like another reply? `send(27, 2) == 200` would always be False, and nobody would see why."""
+        if not isinstance(other, Reply):
+            raise TypeError("a reply is not a number: compare what is in it, .status and .prompt_tokens")
+        return (self.status, self.prompt_tokens) == (other.status, other.prompt_tokens)
+
 
 Send = Callable[[int, int], Reply]
 

@@ -72,6 +72,8 @@ def _first_time(node: DecodeSide, request: int) -> None:
 
 
 def _named_and_undamaged(node: DecodeSide, request: int, handoff: Handoff) -> None:
+    if request not in node.reserved:
+        raise Refused("no pages are reserved for it here")
     if handoff.request != request:
         _refuse(node, request, "it is for another request")
     if handoff.digest != digest_of(handoff):
@@ -112,20 +114,17 @@ def sample() -> Handoff:
 def tried(receiver: Receiver, *handoffs: Handoff) -> list[str]:
     """Deliver handoffs to a receiver that waits for `sample()`, one after the other: "taken", or why not."""
     outcomes = _deliveries(receiver, Trial(30), handoffs)
-    return ["taken" if outcome.error is None else f"refused: {outcome.error}" for outcome in outcomes]
+    return ["taken" if outcome.error is None else f"refused: {_words(outcome.error)}" for outcome in outcomes]
+
+
+def _words(error: Exception) -> str:
+    """What a receiver says. The text of a KeyError is a bare key, and some have no text."""
+    plain = isinstance(error, KeyError) or not str(error)
+    return f"{type(error).__name__} {error}".strip() if plain else str(error)
 
 
 def _deliveries(receiver: Receiver, trial: Trial, handoffs: Iterable[Handoff]) -> list[Outcome]:
     return [trial.deliver(receiver, handoff) for handoff in handoffs]
-
-
-def right_one(node: DecodeSide, request: int, handoff: Handoff) -> None:
-    """The reference; but more pages than are reserved do no harm, so it takes the first ones."""
-    if request in node.reserved:
-        pages = len(node.reserved[request])
-        cut = replace(handoff, keys=[k[:pages] for k in handoff.keys], values=[v[:pages] for v in handoff.values])
-        handoff = cut if digest_of(cut) == digest_of(handoff) else handoff
-    receive(node, request, handoff)
 
 
 _HONEST = (
@@ -145,6 +144,17 @@ _REFUSED = (
     "Leave everything as it is that this receiver looks at. If you change a handoff, its digest no longer fits: who "
     "can work out a new one?",
     "Change one thing at a time and look at `tried(receiver, ...)` after each.",
+)
+_HONEST_FIRST = (
+    "The honest one needs no help from you. What did this receiver say to the other?",
+    "Each receiver waits for one handoff. Whoever keeps a note of it takes no second one, and whoever keeps none asks "
+    "for all the rest. What do you deliver first?",
+    "Deliver each of your handoffs alone: `tried(receiver, one)`. Which of them is taken and should not be?",
+)
+_ONE_SIZE = (
+    "With the handoff of `sample()` it went well. Which number in your code is right for that one alone?",
+    "A handoff says how many tokens it has, and `len` says how many pages. Work out from these what you change.",
+    "One handoff has 30 tokens and one has 29. For each, which numbers of tokens would be a lie? And in your code?",
 )
 _SHAPE = (
     "Give three things back, one for each receiver: a list of the handoffs to deliver, in their order.",
@@ -184,23 +194,32 @@ def _judge_one(thing: Any, expected: int, size: int, first: bool) -> None:
         if not handoffs:
             found("nothing", f"{which}: you delivered nothing.", *_SHAPE)
         given = _deliveries(receiver, Trial(expected, size), handoffs)
-        right = _deliveries(right_one, Trial(expected, size), handoffs)
+        right = _deliveries(receive, Trial(expected, size), handoffs)
         taken = [outcome.error is None for outcome in given]
         if any(took and strict.error is not None for took, strict in zip(taken, right, strict=True)):
             continue
         size_said = "" if first else f" (This time the honest one has {expected} tokens in pages of {size}.)"
-        if not any(taken):
-            why = given[0].error
-            told = f"refused it: {why}." if isinstance(why, Refused) else f"could not read it: {why!r}."
-            found("refused", f"{which}, {told}{size_said}", *_REFUSED)
-        if _differ(honest, handoffs):
-            said = (
-                f"{which}, took it, and so would a right one. What you changed, nobody can see: the digest fits, and "
-                f"it is no signature.{size_said}"
-            )
-            found("unseen", said, *_UNSEEN)
-        said = f"{which}, took it, and so would a right one. What you delivered is honest.{size_said}"
-        found("honest", said, *_HONEST)
+        kind, told, more = _nobody_deceived(honest, handoffs, given)
+        if not first:
+            kind, more = "one-size", _ONE_SIZE
+        found(kind, f"{which}, {told}{size_said}", *more)
+
+
+def _nobody_deceived(
+    honest: Handoff, handoffs: list[Handoff], given: list[Outcome]
+) -> tuple[str, str, tuple[str, str, str]]:
+    """Kind, words and hints for handoffs of which a receiver took none that a right one refuses."""
+    why = next((outcome.error for outcome in given if outcome.error is not None), None)
+    refused = f"refused it: {why}." if isinstance(why, Refused) else f"could not read it: {why!r}."
+    took = [one for one, outcome in zip(handoffs, given, strict=True) if outcome.error is None]
+    if not took:
+        return "refused", refused, _REFUSED
+    if _differ(honest, took):
+        lie = "What you changed, nobody can see: the digest fits, and it is no signature."
+        return "unseen", f"took it, and so would a right one. {lie}", _UNSEEN
+    if _differ(honest, handoffs):
+        return "honest-first", f"took the honest one. The other: it {refused}", _HONEST_FIRST
+    return "honest", "took it, and so would a right one. What you delivered is honest.", _HONEST
 
 
 def _lists(answer: Any) -> list[list[Handoff]]:

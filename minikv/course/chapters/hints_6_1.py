@@ -14,13 +14,13 @@ FOR_EVER = (
 )
 POOL = (
     "Which of the server's numbers did you ask before you let this in?",
-    "The context says what the model can read. The pool says what this server can keep. Neither follows from the "
-    "other.",
+    "The context says how far a request may reach. The pool says what this server can keep. Neither follows from "
+    "the other.",
     "Context 100, 4 slots. A prompt of 10 tokens: which step is the first that finds no slot?",
 )
 CONTEXT = (
     "Which of the server's three numbers did you not look at?",
-    "A model is built for so many positions, however much memory there is. That is a limit of its own.",
+    "A request may take so many positions, however much memory there is. That is a limit of its own.",
     "Context 4, 100 slots. A prompt of 6 tokens: at which position does the last one stand?",
 )
 ANSWER = (
@@ -105,6 +105,14 @@ NOT_A_WORD = (
 REASON = (
     "Who reads the word, and who reads the reason?",
     "A program reads the word, a person the reason. The door above keeps them apart: first a word, then a text.",
+)
+FIRST = (
+    "Two things are here. Which one does a program look at first?",
+    "The door above gives back the word first, and beside it the reason.",
+)
+REASON_NO_TEXT = (
+    "The word is right there. Could a person read what stands beside it?",
+    "A reason is a text, as in the door above. Numbers go into it with an f-string.",
 )
 RAISES = (
     "Who catches it? What becomes of the server's step if nobody does?",

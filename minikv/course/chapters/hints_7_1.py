@@ -42,6 +42,12 @@ LAYERS = (
     "2 layers: write down the four tensors and their numbers of pages. Take one page away from one of them. Which "
     "line of yours can see it?",
 )
+LAYER_MISSING = (
+    "You looked at what came. Which tensors did not come?",
+    "A loop over what came says nothing of what is not in it. How many layers must come, the node knows by itself.",
+    "The node has 3 layers. Write down its six tensors, and beside each the one that came for it. For which is there "
+    "none? Which line of yours can see it?",
+)
 DIGEST = (
     "A digest came with the handoff. What can you do with it?",
     "Work the digest out once more, from what you received, and compare it with the one that came. If one number has "
@@ -90,6 +96,16 @@ NOT_WRITTEN = (
     "reserved, in every layer.",
     "Reserved are pages 9, 2 and 5. Three pages come. Write down what is in page 2 afterwards, and what you have.",
 )
+REPLACED = (
+    "What does `node.keys` hold, for which requests? What does it hold after your function?",
+    "The node's memory is not the handoff's. It holds the pages of all requests. Write what came into the pages that "
+    "are reserved, and leave the rest where it is.",
+)
+ONE_SIDE_WRITTEN = (
+    "Keys or values: which of the two did your code write? Where do the others go?",
+    "A token is there if its key and its value are there. The node has one tensor for each, in every layer.",
+    "2 layers: write down the four places that a page must go to.",
+)
 ONE_LAYER_WRITTEN = (
     "Which layers did you write, keys and values both?",
     "The model reads every layer. Each has a tensor of its own, for keys and for values.",
@@ -137,6 +153,16 @@ STRICT = (
     "A handoff is complete if request, tokens, pages of each layer and digest are what they should be. Nothing else "
     "may be asked: page numbers are local, and the last page is rarely full.",
     "1 token in pages of 4: how many pages are reserved, how many come, and what is in the other 3 slots?",
+)
+SECOND = (
+    "Request 7 was served. What is different for request 9 in your code?",
+    "7 is an example. Which request waits is in the argument `request`, and each question to the node is asked for it.",
+    "Write down each place in your code where a request's number stands. Which of them is right for request 9?",
+)
+OUTSIDE = (
+    "The first node was served, and this one is new: nothing was taken here. Where does your code remember the first?",
+    "A name outside your function outlives the node. `node.accepted` belongs to this node, and is empty at first.",
+    "Two nodes, and on each a request 7 waits. Both handoffs are complete. How many may be taken?",
 )
 CLUSTER = (
     "Which of the node's attributes did you take for the same in every cluster?",

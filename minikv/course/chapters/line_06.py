@@ -56,7 +56,7 @@ class Outcome:
             (f"passed at most {self.most_passed} times", f"target {TARGET_PASSED}", self.most_passed <= TARGET_PASSED),
             (f"served {self.served} of {self.total}", "target all", self.served == self.total),
         )
-        return "\n".join(f"{'[x]' if met else '[ ]'} {what} ({goal})" for what, goal, met in lines)
+        return "\n".join(f"{what} ({goal}): {'reached' if met else 'not yet'}" for what, goal, met in lines)
 
 
 def stream(seed: int = 5, requests: int = 240) -> list[tuple[int, int]]:

@@ -42,6 +42,7 @@ class Outcome:
         holds: the pages that the request holds afterwards.
         taken_from: another request that lost its pages, and these pages; None if nobody did.
         harmed: what was overwritten that is not the request's: "" or words for it.
+        replaced: whether the node's tensors have other shapes than before; then `harmed` says nothing.
     """
 
     error: Exception | None
@@ -49,6 +50,7 @@ class Outcome:
     holds: tuple[int, ...]
     taken_from: tuple[int, tuple[int, ...]] | None
     harmed: str
+    replaced: bool
 
     @property
     def said(self) -> str:
@@ -88,6 +90,13 @@ class Trial:
         self.complete = self.handoff(REQUEST, expected, widths)
         self.widths = widths
         self._before = self.memory(self.pages)
+        self._made = self._shapes()
+
+    def _shapes(self) -> list[tuple[int, ...]]:
+        try:
+            return [tuple(tensor.shape) for tensor in (*self.node.keys, *self.node.values)]
+        except (TypeError, AttributeError):  # no tensors any more
+            return []
 
     def _numbers(self, layers: int, pages: int, page_size: int, width: int) -> Tensors:
         import torch
@@ -117,23 +126,24 @@ class Trial:
         except Exception as refusal:
             error = refusal
         tokens = tuple(node.sent.get(request, ())[sent:])
-        return Outcome(error, tokens, node.holds(request), self._lost(others), self._harm(others))
+        replaced = self._shapes() != self._made
+        harmed = "" if replaced else self._harm(others)
+        return Outcome(error, tokens, node.holds(request), self._lost(others), harmed, replaced)
 
     def untouched(self) -> bool:
         """Whether the pages of REQUEST hold what they held in the beginning."""
         return all(was.equal(now) for was, now in zip(self._before, self.memory(self.pages), strict=True))
 
-    def differs(self, handoff: Handoff) -> list[int]:
-        """Layers whose pages of REQUEST do not hold the tokens of a handoff."""
+    def differs(self, handoff: Handoff) -> dict[str, list[int]]:
+        """Layers whose pages of REQUEST do not hold the tokens of a handoff, for "keys" and for "values"."""
         pages, count = list(self.pages), handoff.num_tokens
-        pairs = [(self.node.keys, handoff.keys), (self.node.values, handoff.values)]
-        found = set()
-        for own, came in pairs:
-            for layer, tensor in enumerate(own):
+        found: dict[str, list[int]] = {"keys": [], "values": []}
+        for name, layers in found.items():
+            for layer, tensor in enumerate(getattr(self.node, name)):
                 here = tensor[pages].flatten(0, 1)[:count]
-                if not here.equal(came[layer].flatten(0, 1)[:count].to(here)):
-                    found.add(layer)
-        return sorted(found)
+                if not here.equal(getattr(handoff, name)[layer].flatten(0, 1)[:count].to(here)):
+                    layers.append(layer)
+        return found
 
     def write_answer(self) -> None:
         """The node goes on with the answer: it writes the slots behind the prompt in the last page."""

@@ -76,7 +76,8 @@ def read_answer(answer: object) -> Answer | None:
     """What a door gave back: a word, or a word and a reason (None for no reason); None if it is neither."""
     reason: object = ""
     if isinstance(answer, (tuple, list)) and len(answer) == 2:
-        answer, reason = answer[0], "" if answer[1] is None else answer[1]
+        answer, reason = answer
+        reason = "" if reason is None else reason
     if not isinstance(answer, str) or not isinstance(reason, str) or answer not in WORDS:
         return None
     return Answer(WORDS[WORDS.index(answer)], reason)
