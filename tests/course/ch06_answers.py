@@ -531,6 +531,21 @@ PROBE_RIGHT = {
         "    return np.any(seen != [[200, 27], [400, 14]])\n",
         "",
     ),
+    "looks at the prompt where it was served": (
+        "def is_broken(send):\n"
+        "    for p, a in [(27, 2), (27, 3), (1, 29), (100, 4)]:\n"
+        "        fits = p + a - 1 <= 28\n        reply = send(p, a)\n"
+        "        if (reply.status == 200) != fits:\n            return True\n"
+        "        if fits and reply.prompt_tokens != p:\n            return True\n"
+        "    return False\n",
+        "you sent 4",
+    ),
+    "just over twenty": (
+        "def is_broken(send):\n"
+        "    seen = [(r.status, r.prompt_tokens) for r in (send(21, 8), send(21, 9), send(2, 28))]\n"
+        "    return seen != [(200, 21), (400, 21), (400, 2)]\n",
+        "you sent 3",
+    ),
     "stops early": (
         "def is_broken(send):\n"
         "    if send(27, 3).status == 200 or send(8, 22).status != 400:\n        return True\n"

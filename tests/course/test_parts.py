@@ -113,7 +113,9 @@ def test_the_newest_of_two_cells_is_kept(notebook: Any, learner: Path) -> None:
             "def outer():\n    def Part(n): return 2 * n\n    return Part\nPart = outer()",
             "inside another function",
         ),
-        ("Part = lambda n: 2 * n", "its source was not found"),
+        ("Part = lambda n: 2 * n", "only what is written with `def` or `class`"),
+        ("import functools, operator\nPart = functools.partial(operator.mul, 2)", "only what is written with `def`"),
+        ("class A:\n    def __call__(self, n): return 2 * n\nPart = A()", "only what is written with `def`"),
         (
             "calls = []\ndef Part(n):\n    calls.append(n)\n    return 2 * n if len(calls) < 2 else 0",
             "not on its own",
