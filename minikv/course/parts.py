@@ -24,8 +24,8 @@ def keep(exercise: Exercise, thing: Any) -> str | None:
     Only what works on its own is kept: the file is loaded afresh and judged once more before.
     """
     if not is_definition(thing) or thing.__name__ == "<lambda>":
-        nameless = f"Not kept in {FOLDER}/: it is right, but only what is written with `def` or `class` has a source to keep."
-        return nameless if callable(thing) else None
+        why = "it is right, but only what is written with `def` or `class` has a source to keep."
+        return f"Not kept in {FOLDER}/: {why}" if callable(thing) else None
     try:
         source = standalone_source(thing)
     except CannotKeep as reason:

@@ -210,15 +210,15 @@ def _nobody_deceived(
 ) -> tuple[str, str, tuple[str, str, str]]:
     """Kind, words and hints for handoffs of which a receiver took none that a right one refuses."""
     why = next((outcome.error for outcome in given if outcome.error is not None), None)
-    refused = f"refused it: {why}." if isinstance(why, Refused) else f"could not read it: {why!r}."
+    words = f"refused it: {why}." if isinstance(why, Refused) else f"could not read it: {why!r}."
     took = [one for one, outcome in zip(handoffs, given, strict=True) if outcome.error is None]
     if not took:
-        return "refused", refused, _REFUSED
+        return "refused", words, _REFUSED
     if _differ(honest, took):
         lie = "What you changed, nobody can see: the digest fits, and it is no signature."
         return "unseen", f"took it, and so would a right one. {lie}", _UNSEEN
     if _differ(honest, handoffs):
-        return "honest-first", f"took the honest one. The other: it {refused}", _HONEST_FIRST
+        return "honest-first", f"took the honest one. As for the other, it {words}", _HONEST_FIRST
     return "honest", "took it, and so would a right one. What you delivered is honest.", _HONEST
 
 

@@ -89,7 +89,7 @@ class DecodeSide:
         order: its free pages, in the order in which they are lent; all, from 0, if not given.
 
     Attributes:
-        page_size: slots in a page.
+        page_size: slots in a page; `num_pages` and `num_layers` say the rest of its size.
         expected: for each request that waits or runs here, the tokens of its prompt, as the door wrote them down.
         reserved: for each of them, the pages lent to it, in the order of its tokens.
         accepted: for the receiver to keep; empty at first.
@@ -102,6 +102,7 @@ class DecodeSide:
     ) -> None:
         self.keys, self.values = list(keys), list(values)
         self.num_pages, self.page_size = (int(size) for size in self.keys[0].shape[:2])
+        self.num_layers = len(self.keys)
         self.free = list(range(self.num_pages)) if order is None else list(order)
         self.accepted: set[int] = set()
         self.sent: dict[int, list[int]] = {}
@@ -140,6 +141,13 @@ class DecodeSide:
             raise LookupError(f"request {request} holds no page here")
         self.free += self._held.pop(request)
         del self._reserved[request], self._expected[request]
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of its memory; [] if what stands in its place is no memory."""
+        try:
+            return [tuple(tensor.shape) for tensor in (*self.keys, *self.values)]
+        except (TypeError, AttributeError):
+            return []
 
     def holds(self, request: int) -> tuple[int, ...]:
         """The pages that a request really holds; () if none."""

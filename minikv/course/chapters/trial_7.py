@@ -90,13 +90,7 @@ class Trial:
         self.complete = self.handoff(REQUEST, expected, widths)
         self.widths = widths
         self._before = self.memory(self.pages)
-        self._made = self._shapes()
-
-    def _shapes(self) -> list[tuple[int, ...]]:
-        try:
-            return [tuple(tensor.shape) for tensor in (*self.node.keys, *self.node.values)]
-        except (TypeError, AttributeError):  # no tensors any more
-            return []
+        self._made = self.node.shapes()
 
     def _numbers(self, layers: int, pages: int, page_size: int, width: int) -> Tensors:
         import torch
@@ -126,7 +120,7 @@ class Trial:
         except Exception as refusal:
             error = refusal
         tokens = tuple(node.sent.get(request, ())[sent:])
-        replaced = self._shapes() != self._made
+        replaced = node.shapes() != self._made
         harmed = "" if replaced else self._harm(others)
         return Outcome(error, tokens, node.holds(request), self._lost(others), harmed, replaced)
 

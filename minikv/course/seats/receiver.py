@@ -77,8 +77,8 @@ def noted(
     why: str,
 ) -> Transfer:
     """A handoff with its three counters; `why` it was refused, "" if it was taken."""
-    received = received_tokens(handoff, len(node.keys), node.page_size)
-    came = min(len(reserved), pages_in(handoff, len(node.keys)))
+    received = received_tokens(handoff, node.num_layers, node.page_size)
+    came = min(len(reserved), pages_in(handoff, node.num_layers))
     return Transfer(request, expected, handoff.num_tokens, received, sent, reserved, came, not why, why)
 
 
@@ -115,7 +115,7 @@ class ReceiverContract:
         """
         node = self._node(pool, expected_tokens)
         pages = node.expect(request, expected_tokens)
-        before = self._beside(node, pages)
+        before, made = self._beside(node, pages), node.shapes()
         shown = as_course_handoff(handoff)
         sent = self._sent.pop(request, ())
         refusal: Exception | None = None
@@ -130,6 +130,8 @@ class ReceiverContract:
         table = pool.tables.get(request)
         real = tuple(pages if table is None else table.pages)
         self.transfers.append(noted(node, request, shown, expected_tokens, real, sent, why))
+        if node.shapes() != made:
+            raise BrokenRule(PLACE, "the node's memory is another one, of another size", request)
         if any(not was.equal(now) for was, now in zip(before, self._beside(node, pages), strict=True)):
             raise BrokenRule(PLACE, "a page was overwritten that was not reserved for it", request)
         complaint = self._complaint(replace(handoff, records=None), pool, request, expected_tokens)
