@@ -66,7 +66,7 @@ predict("p-5.1", ...)
 
 # %% [markdown]
 # A question of time, so we must measure. Times differ from machine to machine and from minute to minute; the cell shows
-# only how many times as long.
+# only how many times as long. (You need not read how it measures. It takes the fastest of five steps of each kind.)
 
 # %% tags=["answers-prediction", "nbval-ignore-output"]
 BATCHES = {"1 user": (1, 0), "8 users": (8, 0), "8 users and 248 tokens of a prompt": (8, 248)}
@@ -102,9 +102,9 @@ reveal("p-5.1")
 # It also closes what chapter 01 left open. With the cache 19 times fewer rows went through the model, and the clock
 # showed less than that. The reason: 20 steps, and each goes through all weights, for one row as for 200.
 #
-# But look at the last line of the clock. With hundreds of tokens in a step, it is the tokens that take the time. A few
-# more hardly matter, many do. So in this chapter **tokens are our clock**, if a rough one: the more tokens a step
-# computes, the later it ends, for everybody in it.
+# But look at the last line of the clock. A few tokens more hardly matter, hundreds do: now it is the tokens that take
+# the time. So in this chapter **tokens are our clock**. It is a rough one: 8 tokens do not take 8 times as long as one.
+# But the more tokens a step computes, the later it ends, for everybody in it.
 
 # %% [markdown]
 # ## Two kinds of work
@@ -217,7 +217,7 @@ def longest_waits(plan, budget):
 
 gap, steps, tokens = longest_waits(plan_whole, budget=4096)
 print(
-    f"read whole: the four have a gap of {gap:,} tokens. Eve's first token comes after {steps} step, {tokens:,} tokens"
+    f"read whole: the four have a gap of {gap:,} tokens. Steps until Eve's first token: {steps}, with {tokens:,} tokens"
 )
 
 # %% [markdown]
@@ -233,9 +233,9 @@ except BrokenRule as broken:
     print(broken)
 
 # %% [markdown]
-# A prompt need not be read in one step. A token looks only at earlier ones, so the first 252 can be computed now, and
-# their keys and values kept; the next 252 in the next step will find them. Such a piece is a **chunk**. Only the last
-# chunk brings a token out: before that, the question has not been read to its end.
+# A prompt need not be read in one step. A token looks only at earlier ones, so the first 252 can be computed now (256
+# less one for each of the four), and their keys and values kept; the next 252 in the next step will find them. Such a
+# piece is a **chunk**. Only the last chunk brings a token out: before that, the question has not been read to its end.
 #
 # **Now exercise 5.2**, 18 minutes. Then come back.
 
@@ -245,7 +245,7 @@ print()
 for budget in (4096, 1024, 256, 64):
     gap, steps, tokens = longest_waits(plan_step, budget)
     print(f"budget {budget:5,}: the four have a gap of {gap:5,} tokens;", end=" ")
-    print(f"Eve's first token comes after {steps:2} steps, {tokens:,} tokens")
+    print(f"steps until Eve's first token: {steps:2}, with {tokens:,} tokens")
 reveal("p-5.3")
 
 # %% [markdown]
@@ -262,7 +262,7 @@ reveal("p-5.3")
 # * *static*: fill a batch, and start nobody else until the last one in it is through. This is how models were served
 #   at first.
 # * *whole prompts*: your plan of 5.1.
-# * *chunks*: your plan of 5.2, with a budget of 8.
+# * *chunks*: your plan of 5.2, with a budget of 8. (With the 24 of the others, every prompt here would fit whole.)
 
 # %%
 TEXT = model.encode(
@@ -346,8 +346,16 @@ for budget in (4, 8, 16, 32, 64):
     run = run_of(what_if(budget, 5))
     first = {lane.name: lane.first for lane in run.lanes}
     gap = max(lane.gap_tokens for lane in run.lanes)
-    print(f"budget {budget:2}: longest gap {gap:2} tokens; first token of R4 after {first['R4']:2} steps,", end=" ")
-    print(f"of R5 after {first['R5']:2}; {len(run.tokens)} steps")
+    print(f"budget {budget:2}: longest gap {gap:2} tokens; steps until the first token: R4 {first['R4']:2},", end=" ")
+    print(f"R5 {first['R5']:2}; {len(run.tokens)} steps in all")
+
+# %% [markdown]
+# <details><summary>What to see</summary>
+#
+# 1. From 42 on, if R4 comes in step 5: its 40 tokens, and one each for R1 and R2. More there is not to compute.
+# 2. With the smallest. R5 comes after R4, and R4's prompt takes all that is left in every step.
+#
+# </details>
 
 # %% [markdown]
 # ## Alone and in company
@@ -387,8 +395,9 @@ print("the same tokens:", alone.token_ids == together[0].token_ids)
 # announced. The other kind starts whoever fits now, and if no page is left, whoever joined last gives its pages back
 # and is computed again. `as_scheduler` does the second, unless you ask it to be careful.
 #
-# The requests of chapter 03, with your plan: 14 of 30 tokens each, and each announces 98 tokens of answer. First all
-# of them use what they announced. Then most of them stop early.
+# The requests of chapter 03, with your plan: 14 requests, each with a prompt of 30 tokens, and each announces an answer
+# of 98. First all of them use what they announced. Then most of them stop early. (The code only sets this up. Look at
+# the four lines that come out: who needs fewer steps, and what does it cost?)
 
 # %%
 toy_model = load_model("tiny-random")
@@ -420,10 +429,11 @@ print("lengths:", [len(answer) for answer in short_answers[0]])
 print("the same answers:", long_answers[0] == long_answers[1] and short_answers[0] == short_answers[1])
 
 # %% [markdown]
-# Giving pages back never makes an answer wrong. It costs: what was computed is computed again, and somebody's answer
-# stands still meanwhile. Being careful costs too, in every step, for a case that seldom comes: fewer requests run, so
-# all take longer. Real engines do either. [vLLM](https://docs.vllm.ai/en/latest/configuration/optimization/) takes the
-# risk and computes again. TensorRT-LLM is [careful unless told
+# Both times, whoever took the risk needed fewer steps for all. Giving pages back never made an answer wrong. But it
+# costs: what was computed is computed again, and somebody's answer stood still for many steps meanwhile. Being careful
+# costs too, also when most stop early: fewer requests run, so all together take longer. Real engines do either.
+# [vLLM](https://docs.vllm.ai/en/latest/configuration/optimization/) takes the risk and computes again.
+# TensorRT-LLM is [careful unless told
 # otherwise](https://nvidia.github.io/TensorRT-LLM/performance/performance-tuning-guide/useful-runtime-flags.html). The
 # stretch of this chapter is about taking the risk well.
 

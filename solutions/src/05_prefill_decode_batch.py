@@ -14,8 +14,8 @@ from minikv.course.chapters.ch05 import Visit, look_at
 #
 # Difficulty 2 of 5 · importance 4 of 5 · 18 minutes · about 8 lines
 #
-# Done when nobody who reads an answer waits, nobody overtakes, and no step goes over its budget. *The idea it tests:*
-# who answers comes first, and prompts fill what is left.
+# Done when no answer waits for a prompt, nobody overtakes, and no step goes over its budget. *The idea it tests:* who
+# answers comes first, and prompts fill what is left.
 #
 # Before each step the engine calls your function with
 #
@@ -74,7 +74,7 @@ look_at(plan_whole, [Visit("R1", prompt=3, answer=8), Visit("R2", prompt=11, ans
 # %% [markdown]
 # ## Exercise 5.2: a step with chunks
 #
-# Difficulty 3 of 5 · importance 5 of 5 · 18 minutes · about 6 lines more
+# Difficulty 3 of 5 · importance 5 of 5 · 18 minutes · about 7 lines
 #
 # Done when a prompt of any length is read, and every step is full as long as somebody misses tokens. *The idea it
 # tests:* a prompt is read from where it was left.
@@ -86,7 +86,7 @@ look_at(plan_whole, [Visit("R1", prompt=3, answer=8), Visit("R2", prompt=11, ans
 #   Each gets as many as it misses, or as many as are left.
 # * Nobody is in the plan with 0 tokens.
 #
-# A prompt of 10 tokens alone, with a budget of 4:
+# So a prompt of 10 tokens alone, with a budget of 4, is read in three steps:
 #
 # | step | known | written | plan |
 # |---|---|---|---|
@@ -101,7 +101,7 @@ look_at(plan_whole, [Visit("R1", prompt=3, answer=8), Visit("R2", prompt=11, ans
 # %% tags=["exercise"]
 def plan_step(waiting, running, budget):
     """The plan of one step: pairs of a request and a number of tokens."""
-    # BEGIN SOLUTION ex-5.2: everybody in order, as far as the budget goes, about 8 lines
+    # BEGIN SOLUTION ex-5.2: everybody in order, as far as the budget goes, about 7 lines
     plan = []
     for request in running + waiting:
         share = min(request.known - request.written, budget)
@@ -133,8 +133,8 @@ look_at(plan_step, [Visit("R1", prompt=3, answer=8), Visit("R2", prompt=11, answ
 # %% [markdown]
 # ## Stretch: few pages
 #
-# 60 requests come, one every other step or so. Each announces an answer of 96 tokens. Most end much earlier, but nobody
-# knows which. The pool has 40 pages of 16 slots, and the budget is 20 tokens a step.
+# 60 requests come, two in each step. Each announces an answer of 96 tokens. Most end much earlier, but nobody knows
+# which. The pool has 40 pages of 16 slots, and the budget is 20 tokens a step.
 #
 # Your function also gets `free`, the number of free pages, and gives back two things: a plan, and a list of running
 # requests that give all their pages back before the step. These wait again, in front, with nothing written. A request
@@ -142,9 +142,8 @@ look_at(plan_step, [Visit("R1", prompt=3, answer=8), Visit("R2", prompt=11, answ
 # `more_pages(tokens)`: pages that it lacks for so many more tokens. Pages are lent for what is in the plan, so the plan
 # must not take more than are free. Whoever is not in the plan just waits for a step, with its pages.
 #
-# Below is a careful plan. It reaches three targets of four. Can you reach all?
-#
-# The budget counts as used by tokens that are computed for the first time, in steps in which somebody waits.
+# Below is a careful plan. It reaches three targets of four. Can you reach all? (*Budget used* looks only at steps in
+# which somebody waits, and does not count what is computed again.)
 
 # %%
 from minikv.course.chapters.short_pool import PAGE_SIZE, POOL, score

@@ -26,6 +26,10 @@ _PROMPTS = (
     "for r in waiting:\n    if r.known > left:\n        break\n    plan.append((r, r.known))\n    left -= r.known\n"
 )
 _END = "return plan"
+_ONE_LOOP = (
+    "for r in running + waiting:\n    n = r.known - r.written\n    if n > budget:\n        break\n"
+    "    plan.append((r, n))\n    budget -= n\nreturn plan"
+)
 
 WHOLE_WRONG = {
     "prompts first": (
@@ -59,7 +63,7 @@ WHOLE_WRONG = {
         _whole(_DECODES + _PROMPTS.replace("in waiting", "in sorted(waiting, key=lambda r: r.known)") + _END),
         "overtakes",
     ),
-    "last come first": (_whole(_DECODES + _PROMPTS.replace("in waiting", "in waiting[::-1]") + _END), "overtakes"),
+    "last come first": (_whole(_DECODES + _PROMPTS.replace("in waiting", "in waiting[::-1]") + _END), "skips"),
     "budget in requests": (
         _whole(
             _DECODES
@@ -138,6 +142,30 @@ WHOLE_WRONG = {
         "zero",
     ),
     "everybody twice": (_whole(_DECODES + _PROMPTS + "return plan + plan"), "twice"),
+    "the youngest decode first": (
+        _whole("plan = [(r, 1) for r in running[::-1][:budget]]\nleft = budget - len(plan)\n" + _PROMPTS + _END),
+        "overtakes",
+    ),
+    "takes out of the list that it goes through": (
+        _whole(_DECODES + _PROMPTS + "    waiting.remove(r)\nreturn plan"),
+        "skips",
+    ),
+    "one list for all calls": ("plan = []\n\n" + _whole(_ONE_LOOP), "remembers"),
+    "one list in the def line": (
+        "def plan_whole(waiting, running, budget, plan=[]):\n"
+        + "".join(f"    {line}\n" for line in _ONE_LOOP.splitlines()),
+        "remembers",
+    ),
+    "gives back only if somebody waits": (
+        _whole(
+            _DECODES + "for r in waiting:\n    if r.known <= left:\n        plan.append((r, r.known))\n    return plan"
+        ),
+        "shape",
+    ),
+    "a pair turned round": (
+        _whole(_DECODES.replace("(r, 1)", "(1, r)") + _PROMPTS.replace("(r, r.known)", "(r.known, r)") + _END),
+        "unknown",
+    ),
     "breaks by index": (_whole("return [(waiting[k], waiting[k].known) for k in range(9)]"), "raised IndexError"),
 }
 
@@ -198,8 +226,13 @@ WHOLE_RIGHT = {
         ),
         "",
     ),
-    "the youngest decode first": (
-        _whole("plan = [(r, 1) for r in running[::-1][:budget]]\nleft = budget - len(plan)\n" + _PROMPTS + _END),
+    "each loop stops by itself": (
+        _whole(
+            "if running and budget > 0:\n    return [(running[0], 1)] + plan_whole(waiting, running[1:], budget - 1)\n"
+            "if running or not waiting or waiting[0].known > budget:\n    return []\n"
+            "first = waiting[0]\n"
+            "return [(first, first.known)] + plan_whole(waiting[1:], [], budget - first.known)"
+        ),
         "",
     ),
 }
@@ -296,6 +329,37 @@ CHUNKS_WRONG = {
         "not-whole",
     ),
     "nothing given back": (_chunks(_LOOP.replace("return plan", "")), "shape"),
+    "the youngest first": (_chunks(_LOOP.replace("running + waiting", "running[::-1] + waiting")), "prompts-first"),
+    "one list for all calls": ("plan = []\n\n" + _chunks(_LOOP.replace("plan = []\n", "")), "remembers"),
+    "the larger of the two": (_chunks(_LOOP.replace("min(", "max(")), "counts-requests"),
+    "written for missing": (_chunks(_LOOP.replace("r.known - r.written", "r.written")), "empty"),
+    "decodes and rests twice": (
+        _chunks(
+            "plan = [(r, 1) for r in running[:budget]]\nbudget -= len(plan)\n"
+            "for r in running:\n    n = min(r.known - r.written - 1, budget)\n    if n:\n        plan.append((r, n))\n"
+            "        budget -= n\nfor r in waiting:\n" + _SHARE + "return plan"
+        ),
+        "twice",
+    ),
+    "who misses one first, waiting or not": (
+        _chunks(_LOOP.replace("running + waiting", "sorted(running + waiting, key=lambda r: r.known - r.written > 1)")),
+        "overtakes",
+    ),
+    "new prompts of one token forgotten": (
+        _chunks(
+            "plan = [(r, 1) for r in running if r.known - r.written == 1][:budget]\nbudget -= len(plan)\n"
+            "for r in running + waiting:\n    n = min(r.known - r.written, budget)\n"
+            "    if r.known - r.written > 1 and n:\n        plan.append((r, n))\n        budget -= n\nreturn plan"
+        ),
+        "leaves-room",
+    ),
+    "nothing given back at the end": (
+        _chunks(
+            "plan = []\nfor r in running + waiting:\n    n = min(r.known - r.written, budget)\n"
+            "    plan.append((r, n))\n    budget -= n\n    if budget == 0:\n        return plan"
+        ),
+        "shape",
+    ),
     "counts by itself": (_chunks(_LOOP.replace("        budget", "        r.written += n\n        budget")), "changes"),
 }
 
@@ -345,6 +409,24 @@ CHUNKS_RIGHT = {
             "both = running + waiting\nmissing = np.array([r.known - r.written for r in both], dtype=int)\n"
             "before = missing.cumsum() - missing\nshares = np.clip(budget - before, 0, missing)\n"
             "return [(r, n) for r, n in zip(both, shares) if n]"
+        ),
+        "",
+    ),
+    "on top of 5.1": (
+        _whole("plan = []\n" + _ONE_LOOP)
+        + "\n\n"
+        + _chunks(
+            "plan = plan_whole(waiting, running, budget)\nleft = budget - sum(n for _, n in plan)\n"
+            "others = [r for r in running + waiting if r not in [p for p, _ in plan]]\n"
+            "if others and left:\n    plan.append((others[0], left))\nreturn plan"
+        ),
+        "",
+    ),
+    "sorts the list that it was given": (
+        _chunks(
+            "running.sort(key=lambda r: r.known - r.written > 1)\nplan = []\nfor r in running + waiting:\n"
+            + _SHARE
+            + "return plan"
         ),
         "",
     ),

@@ -13,6 +13,7 @@ from minikv import Cluster, Engine, NodeConfig, SamplingParams
 from minikv.course.chapters import short_pool
 from minikv.course.chapters.ch05 import REFERENCE, Request, Visit, plan_static, plan_step, plan_whole, play
 from minikv.course.chapters.counting import BUDGET, GIVEN, HANDS_OFF, MISSING, ONCE, PAIRS, WHOLE, WORK, steps
+from minikv.course.chapters.ex_5_1 import judge_whole
 from minikv.course.chapters.ex_5_2 import judge_chunks
 from minikv.course.chapters.small import small_model
 from minikv.course.seats.scheduler import as_scheduler
@@ -256,6 +257,16 @@ def test_a_counting_run_is_what_the_engine_does() -> None:
         assert counted == computed
 
 
+def test_what_the_lesson_says_of_budgets() -> None:
+    """With 24 every prompt of the five fits whole; with R4's prompt of 40, the gap grows until a budget of 42."""
+    assert run_of(play(plan_step, FIVE, 24)) == run_of(play(plan_whole, FIVE, 24))
+    long = [Visit("R4", 40, 4, 5) if visit.name == "R4" else visit for visit in FIVE]
+    runs = {budget: run_of(play(plan_step, long, budget)) for budget in (4, 8, 41, 42, 64)}
+    gaps = {budget: max(lane.gap_tokens for lane in run.lanes) for budget, run in runs.items()}
+    assert gaps == {4: 4, 8: 8, 41: 41, 42: 42, 64: 42}
+    assert runs[4].lanes[4].first == max(run.lanes[4].first or 0 for run in runs.values())
+
+
 def test_lanes_say_what_happened() -> None:
     drawn = lanes({"whole prompts": play(plan_whole, FIVE, 24), "chunks": play(plan_step, FIVE, 8)})
     whole, chunks = drawn.runs
@@ -357,7 +368,33 @@ def test_the_judges_leave_the_model_as_it_was() -> None:
     assert all((weight == before[name]).all() for name, weight in model.hf.named_parameters())
 
 
+def test_what_does_not_fit_and_what_is_passed_over_are_told_apart(cell: Any) -> None:
+    """Only a prompt that was too large gets the question what happens when the first does not fit."""
+    too_large = judge_whole(cell(answers.WHOLE_WRONG["jumps over the head"][0], "plan_whole"))
+    passed_over = judge_whole(cell(answers.WHOLE_WRONG["takes out of the list that it goes through"][0], "plan_whole"))
+    assert "does not fit" in too_large.hints[0] and "40 who came after it started before it" in too_large.said
+    assert "R2 stood before R3 and would have fitted" in passed_over.said and "does not fit" not in passed_over.hints[0]
+
+
+@pytest.mark.parametrize(("judge", "name"), [(judge_whole, "plan_whole"), (judge_chunks, "plan_step")])
+def test_a_list_for_all_calls_is_told_again(judge: Any, name: str, cell: Any) -> None:
+    """The second check finds the list full of what the first one left in it."""
+    wrong_ones = answers.WHOLE_WRONG if name == "plan_whole" else answers.CHUNKS_WRONG
+    plan = cell(wrong_ones["one list for all calls"][0], name)
+    assert [judge(plan).kind for _ in range(3)] == ["remembers"] * 3
+
+
+def test_one_token_is_not_called_tokens(cell: Any) -> None:
+    said = judge_chunks(cell(answers.CHUNKS_WRONG["new prompts of one token forgotten"][0], "plan_step")).said
+    assert said == "step 2: R2, who waits, missed 1 token, 1 token of the budget was left for it, and it got 0."
+
+
 # The stretch
+
+
+def test_two_come_in_each_step() -> None:
+    arrivals = [step for step, _prompt, _answer in short_pool.people()]
+    assert [arrivals.count(step) for step in range(1, 31)] == [2] * 30
 
 
 def good_plan(waiting: list[Any], running: list[Any], budget: int, free: int) -> tuple[list[Any], list[Any]]:

@@ -62,8 +62,8 @@ KNOWN_AND_WRITTEN = Question(
 A_LONG_PROMPT = Question(
     "p-5.3",
     "Four people are reading their answers: each gets one token a step. A prompt of 2,000 tokens comes. It is read "
-    "whole in one step, or in chunks, in steps of at most 256 tokens. How many tokens are computed between two tokens "
-    "of the same answer, at most?",
+    "whole in one step, or in pieces (chunks), in steps of at most 256 tokens. How many tokens are computed between "
+    "two tokens of the same answer, at most?",
     {
         "A": Option(
             "4 and 4",
@@ -94,7 +94,7 @@ WHOLE_PROMPTS = Exercise(
     "A step of whole prompts",
     minutes=18,
     lines=8,
-    done_when="nobody who reads an answer waits, nobody overtakes, and no step goes over its budget",
+    done_when="no answer waits for a prompt, nobody overtakes, and no step goes over its budget",
     idea="Who answers comes first, and prompts fill what is left of the budget.",
     judge=judge_whole,
     seconds=20.0,
@@ -103,7 +103,7 @@ CHUNKS = Exercise(
     "ex-5.2",
     "A step with chunks",
     minutes=18,
-    lines=6,
+    lines=7,
     done_when="a prompt of any length is read, and every step is full while somebody misses tokens",
     idea="It ran inside the engine, with the same answers as the engine's own.",
     judge=judge_chunks,

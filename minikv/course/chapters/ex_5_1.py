@@ -15,9 +15,12 @@ from minikv.course.chapters.watched import (
     OVERTAKING,
     ZERO,
     Run,
+    a_few,
     in_engine,
     readers_wait,
+    remembers,
     rule_broken,
+    youngest_first,
 )
 from minikv.course.declare import Verdict, ok, wrong
 from minikv.errors import BrokenRule
@@ -57,8 +60,17 @@ _RECOMPUTED = (
 )
 
 
+_SKIPPING = (
+    "Whom does your loop look at first, second, third?",
+    "Go through those who wait as they stand, from first to last. A list that shrinks during the loop skips some.",
+    "Budget 8, and R1, R2 and R3 wait with 2 tokens each. Play your loop by hand. Whom does it look at, and when?",
+)
+
+
 def judge_whole(thing: Any) -> Verdict:
     """Judge `plan_whole`, a plan without chunks."""
+    if (found := remembers(thing)) is not None:
+        return found
     runs = [Run(thing, visits, budget) for visits, budget in _runs()]
     for look in (_rules, _readers, _pieces, _order, _room):
         for run in [runs[1], *runs] if look is _readers else runs:  # the stream of prompts shows it best
@@ -111,16 +123,27 @@ def _order(run: Run, _thing: Any) -> Verdict | None:
         started = [one.name in step.plan for one in step.waiting]
         if any(later and not before for before, later in itertools.pairwise(started)):
             head = step.waiting[started.index(False)]
+            if (found := _skipped(step, head, run.budget)) is not None:
+                return found
             began, arrived = run.start(head.name), run.visits[head.name].arrives
-            passed = sum(
-                began is None or (start or 0) < began
-                for visit in run.visits.values()
-                if visit.arrives > arrived and (start := run.start(visit.name)) is not None
-            )
+            behind = list(run.visits)[list(run.visits).index(head.name) + 1 :]
+            starts = [start for name in behind if (start := run.start(name)) is not None]
+            passed = sum(began is None or start < began for start in starts)
             end = f"had not run by step {run.steps[-1].number}" if began is None else f"ran in step {began}"
             said = f"{head.name} came in step {arrived} and {end}. {passed} who came after it started before it."
             return wrong("overtakes", said, *OVERTAKING)
     return None
+
+
+def _skipped(step: Step, head: Request, budget: int) -> Verdict | None:
+    """Whether the head would have fitted, and somebody behind it started in its place."""
+    names = [one.name for one in step.waiting]
+    later = [name for name in names[names.index(head.name) + 1 :] if name in step.plan]
+    left = budget - sum(tokens for name, tokens in step.plan.items() if name not in later)
+    if head.known > left:
+        return None
+    said = f"step {step.number}: {head.name} stood before {later[0]} and would have fitted, but {later[0]} started."
+    return wrong("skips", said, *_SKIPPING)
 
 
 def _room(run: Run, _thing: Any) -> Verdict | None:
@@ -135,10 +158,11 @@ def _room(run: Run, _thing: Any) -> Verdict | None:
         who = max(run.visits, key=lambda name: len([s for s, h, _ in missed if h is not None and h.name == name]))
         said = f"{who} waited {waited} steps though the budget had room for it: you start nobody while somebody runs."
         return wrong("waits-for-empty", said, *EMPTY_BATCH)
+    were = f"{a_few(left)} {'was' if left == 1 else 'were'} left"
     if all(h is not None and h.known == rest for _s, h, rest in missed):
-        said = f"step {step.number}: {left} tokens were left, {head.name} has {head.known}, and you left it waiting."
+        said = f"step {step.number}: {were}, {head.name} has {head.known}, and you left it waiting."
         return wrong("exact-fit", said, *EXACT)
-    said = f"step {step.number}: {left} tokens were left, {head.name} stood first with {head.known}, and did not start."
+    said = f"step {step.number}: {were}, {head.name} stood first with {head.known}, and did not start."
     return wrong("leaves-room", said, *LEFT_OVER)
 
 
@@ -163,7 +187,7 @@ def _many_decodes(thing: Any) -> Verdict | None:
         return wrong(
             "many-decodes", said, "Who gets these 3 tokens?", "The oldest get theirs, and the budget is used up."
         )
-    return None
+    return youngest_first(plan, 3)
 
 
 def _somebody_back(thing: Any) -> Verdict | None:

@@ -14,9 +14,12 @@ from minikv.course.chapters.watched import (
     NOBODY_SERVED,
     ZERO,
     Run,
+    a_few,
     in_engine,
     readers_wait,
+    remembers,
     rule_broken,
+    youngest_first,
 )
 from minikv.course.declare import Verdict, ok, wrong
 from minikv.errors import BrokenRule
@@ -63,6 +66,11 @@ IN_ORDER = (
     "Finish what was begun before something new begins: else many prompts are half read, and nobody answers.",
     "Budget 4, two prompts of 8. When does each get its first token, one after the other? And if they take turns?",
 )
+STARTS = (
+    "Nobody runs in the first step, and R1 waits. How much does your code want to give R1?",
+    "Whoever waits has written nothing. What it misses is all that it knows.",
+    "R1 waits with 3 tokens: known 3, written 0. What does your line for the share give?",
+)
 IN_PIECES = (
     "Does a prompt have to fit into one step?",
     "Now a prompt may be cut. What does not fit in this step is read in the next.",
@@ -82,6 +90,8 @@ def _runs() -> list[tuple[list[Visit], int]]:
 
 def judge_chunks(thing: Any) -> Verdict:
     """Judge `plan_step` with chunks."""
+    if (found := remembers(thing)) is not None:
+        return found
     runs = [Run(thing, visits, budget) for visits, budget in _runs()]
     for run in runs:
         if run.broken is not None and run.broken.rule not in (MISSING, WHOLE, WORK):
@@ -104,7 +114,7 @@ def _rules(run: Run) -> Verdict | None:
         return wrong("not-whole", f"{said}.", *A_FLOAT)
     if broken.rule == MISSING:
         return _too_much(said, broken)
-    return _too_little(run, said)
+    return _too_little(run, said, broken)
 
 
 def _too_much(said: str, broken: BrokenRule) -> Verdict:
@@ -116,12 +126,14 @@ def _too_much(said: str, broken: BrokenRule) -> Verdict:
     return wrong("whole-again", f"{said}. {computed}.", *REST)
 
 
-def _too_little(run: Run, said: str) -> Verdict:
+def _too_little(run: Run, said: str, broken: BrokenRule) -> Verdict:
     """The plan was empty though there was work: what had the last steps left undone?"""
     if (found := _shares(run)) is not None:
         return found
-    if not run.steps:
+    if not run.steps and "without chunks" in broken.detail:
         return wrong("no-chunks", f"{said}.", *IN_PIECES)
+    if not run.steps:
+        return wrong("empty", f"{said}.", *STARTS)
     last = run.steps[-1]
     if any(one.known - one.written - last.plan.get(one.name, 0) > 1 for one in (*last.running, *last.waiting)):
         return wrong("forgotten", f"{said}. In the step before, a prompt had got a part of its tokens.", *FORGOTTEN)
@@ -193,7 +205,9 @@ def _why(run: Run, found: list[_Less]) -> Verdict:
                 f"{where} waited, though {want} tokens of the budget were left: you start nobody while somebody runs."
             )
             return wrong("waits-for-empty", said, *EMPTY_BATCH)
-    said = f"{where} missed {missing} tokens, {want} tokens of the budget were left for it, and it got {got}."
+    waits = "" if any(each.name == one.name for each in step.running) else ", who waits,"
+    free = f"{a_few(want)} of the budget {'was' if want == 1 else 'were'} left for it"
+    said = f"{where}{waits} missed {a_few(missing)}, {free}, and it got {got}."
     return wrong("leaves-room", said, *LEFT_OVER)
 
 
@@ -214,4 +228,4 @@ def _many_decodes(thing: Any) -> Verdict | None:
     if len(plan) < 3 or "R6" in plan:
         said = f"five miss one token each, the budget is 3, and your plan is {plan}."
         return wrong("leaves-room", said, *LEFT_OVER)
-    return None
+    return youngest_first(plan, 3)

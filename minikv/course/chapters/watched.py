@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from minikv.course.chapters.counting import (
@@ -37,7 +37,7 @@ OVERTAKING = (
     "Budget 8. R1 runs, R2 waits with 8 tokens, and in each step a new request with 2 comes. When does R2 start?",
 )
 IN_TOKENS = (
-    "What do you take off the budget for each request in the plan?",
+    "What do you compare each share with, and what do you take off the budget for it?",
     "The budget counts tokens. A request takes as much of it as it computes, which may be one token or hundreds.",
     "Budget 10, three prompts of 4 tokens. How much is left after the first, the second, the third?",
 )
@@ -68,6 +68,14 @@ ZERO = (
 _A_PAIR = (
     "Look at the exercise once more: a list of pairs, each a request that you were given and a number of tokens.",
     "Each entry must say two things: who, and how many tokens. `(request, 1)` is such a pair.",
+)
+_NOTHING_BACK = (
+    "Your function went through to its end, or to a bare `return`. Where does it give the plan back?",
+    "It must give a plan back on every way through it: also if nobody waits, or nobody runs, or the budget is used up.",
+)
+REMEMBERS = (
+    "Each step asks for a plan of its own. Where in your code does an empty plan begin?",
+    "What stands outside the function, or in its `def` line, is made once. What stands inside is made in each call.",
 )
 _ON_THE_QUIET = (
     "The engine writes, and then it counts. What would it do with a request that counts by itself?",
@@ -117,6 +125,8 @@ class Run:
 def rule_broken(broken: BrokenRule, plan_step: Any) -> Verdict:
     """What is said of a plan that breaks one of the rules that `ask` looks at."""
     said = f"step {broken.step}: {broken.detail}." if broken.step else f"{broken.detail}."
+    if broken.rule == PAIRS and broken.detail.startswith("None "):
+        return wrong("shape", f"{said} {PAIRS[0].upper()}{PAIRS[1:]}.", *_NOTHING_BACK)
     if broken.rule == PAIRS:
         return wrong("shape", f"{said} {PAIRS[0].upper()}{PAIRS[1:]}.", *_A_PAIR)
     if broken.rule == GIVEN:
@@ -133,6 +143,38 @@ def rule_broken(broken: BrokenRule, plan_step: Any) -> Verdict:
     if broken.rule == BUDGET:
         return _over_budget(said, plan_step)
     return wrong("rule", said, "What is written, what is known, and what is the difference?")
+
+
+def remembers(plan_step: Any) -> Verdict | None:
+    """Whether a plan still names who was in the one before, as with a list that is made once for all calls."""
+    for name in ("R1", "R2"):
+        given = plan_step([Request(name, 2)], [], 8)
+        pairs = list(given) if isinstance(given, Iterable) else []
+        named = [one.name for pair in pairs if isinstance(pair, Iterable) for one in pair if isinstance(one, Request)]
+        if gone := [one for one in named if one != name]:
+            said = f"{gone[0]} was in an earlier plan. It is in the next one too, but it neither waits nor runs now."
+            return wrong("remembers", said, *REMEMBERS)
+    return None
+
+
+def a_few(tokens: int) -> str:
+    """A number of tokens, in words."""
+    return f"{tokens} token" if tokens == 1 else f"{tokens} tokens"
+
+
+def youngest_first(plan: Mapping[str, int], oldest: int) -> Verdict | None:
+    """Whether decodes R1, R2 and so on, oldest first, were passed over for others when not all of them fitted."""
+    due = [f"R{k}" for k in range(1, oldest + 1)]
+    if set(plan) >= set(due):
+        return None
+    said = f"five run, R1 the oldest, and the budget is {oldest}: {', '.join(plan)} got a token."
+    return wrong(
+        "overtakes",
+        said,
+        "In which order do you go through those who run?",
+        "The lists come in order: the oldest first. If not all find room, those who came last wait.",
+        "Budget 2. R1, R2 and R3 run, and all have long answers. Write down three steps. When does R1 get a token?",
+    )
 
 
 def _over_budget(said: str, plan_step: Any) -> Verdict:
