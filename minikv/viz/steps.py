@@ -125,19 +125,19 @@ def _figure(grids: dict[str, list[list[str]]], labels: list[str], most: int) -> 
 
     quiet_toolbar()
 
-    def drawn(upto: int) -> list[go.Heatmap]:
-        return [_heatmap(grid, labels, upto, most) for grid in grids.values()]
+    def drawn(upto: int) -> list[dict[str, Any]]:
+        return [_shown(grid, len(labels), upto, most) for grid in grids.values()]
 
     def titles(upto: int) -> list[str]:
         return [f"{name}: {_count(grid[:upto])} rows" for name, grid in grids.items()]
 
     figure = make_subplots(cols=len(grids), shared_yaxes=True, subplot_titles=titles(most), horizontal_spacing=0.04)
-    for column, heatmap in enumerate(drawn(most), 1):
-        figure.add_trace(heatmap, row=1, col=column)
+    for column, shown in enumerate(drawn(most), 1):
+        figure.add_trace(_heatmap(shown, labels, most), row=1, col=column)
     figure.frames = [
         go.Frame(
             name=str(upto),
-            data=drawn(upto),
+            data=[go.Heatmap(shown) for shown in drawn(upto)],  # what is not given stays as it is
             layout={
                 "annotations": [
                     {**a.to_plotly_json(), "text": t}
@@ -167,36 +167,35 @@ def _figure(grids: dict[str, list[list[str]]], labels: list[str], most: int) -> 
     return figure
 
 
-def _heatmap(grid: list[list[str]], labels: list[str], upto: int, most: int) -> go.Heatmap:
+def _shown(grid: list[list[str]], positions: int, upto: int, most: int) -> dict[str, Any]:
+    """What differs from frame to frame: the rounds so far, and nothing below them."""
+    shown = grid[:upto] + [[""] * positions] * (most - min(upto, len(grid)))
+    states = {COMPUTED: 2, READ: 1}
+    words = {COMPUTED: "computed", READ: "read"}
+    return {
+        "z": [[states.get(cell, 0) for cell in row] for row in shown],
+        "text": shown,
+        "hovertext": [[words.get(cell, "not there") for cell in row] for row in shown],
+    }
+
+
+def _heatmap(shown: dict[str, Any], labels: list[str], most: int) -> go.Heatmap:
     import plotly.graph_objects as go
 
-    shown = grid[:upto] + [[""] * len(labels)] * (most - min(upto, len(grid)))
-    states = {COMPUTED: 2, READ: 1}
     scale: list[list[Any]] = []
     for index, colour in enumerate((FREE_COLOUR, READ_COLOUR, COMPUTED_COLOUR)):
         scale += [[index / 3, colour], [(index + 1) / 3, colour]]
     return go.Heatmap(
+        **shown,
         x=list(range(len(labels))),
         y=list(range(1, most + 1)),
-        z=[[states.get(cell, 0) for cell in row] for row in shown],
         zmin=-0.5,
         zmax=2.5,
         colorscale=scale,
         showscale=False,
         xgap=2,
         ygap=2,
-        text=shown,
         texttemplate="%{text}",
-        hovertext=[
-            [
-                f"round {number}, position {p}{label and f', {label!r}'}: {_said(row[p])}"
-                for p, label in enumerate(labels)
-            ]
-            for number, row in enumerate(shown, 1)
-        ],
-        hoverinfo="text",
+        customdata=[[label and f", {label!r}" for label in labels]] * most,
+        hovertemplate="round %{y}, position %{x}%{customdata}: %{hovertext}<extra></extra>",
     )
-
-
-def _said(cell: str) -> str:
-    return {COMPUTED: "computed", READ: "read"}.get(cell, "not there")

@@ -10,7 +10,7 @@
 # * **compute** by hand what a model does with the keys and values that it kept.
 #
 # You need: Python with a function and a list. You have seen an array. You need not know how a language model works.
-# About 65 minutes, 35 of them in `exercises/01_what_is_a_kv_cache.ipynb`.
+# About 70 minutes, 35 of them in `exercises/01_what_is_a_kv_cache.ipynb`.
 #
 # In a hurry, 30 minutes: run all cells down to *What is inside* and read on from there. Make the predictions, and do
 # only exercise 1.3. If you know transformers well, do the same; p-1.2 and the last experiment are for you.
@@ -61,7 +61,7 @@ for position, token in enumerate(ids):
     print(f"{position:5}   {token:6}     {model.decode([token])!r}")
 
 # %% [markdown]
-# A space belongs to the word behind it. `Unbelievable` takes three tokens, `flowerpot` takes two.
+# A space belongs to the word that follows it. `Unbelievable` takes three tokens, `flowerpot` takes two.
 #
 # For a model, the ids are the text. One and the same text can be cut in more than one way:
 
@@ -74,7 +74,8 @@ print("encode gives", list(model.encode("France")))
 # ## What it gives back: scores
 #
 # Take the model as a black box for now. Ids go in, scores come out: **one row for each position, and in each row one
-# score for each token that there is.** A high score says: this one is likely to come next.
+# score for each token that there is.** A high score says: this one is likely to come next. (`model.hf` is the model in
+# *transformers*, a library that many programs run models with. A *tensor* is what an array is called there.)
 
 
 # %%
@@ -92,7 +93,7 @@ for position, (token, guess) in enumerate(zip(question, rows.argmax(dim=1).tolis
     print(f"{position:5}      {model.decode([token]):12} {model.decode([guess])!r}")
 
 # %% [markdown]
-# Read the table slowly, from top to bottom. Behind `The capital` the model expects ` of`, and it is right. Behind
+# Read the table slowly, from top to bottom. After `The capital` the model expects ` of`, and it is right. After
 # `The capital of` it expects ` the`. France comes next, but **that row has not seen France**. Remember this.
 #
 # So one call gives one token. To write a whole answer, a program goes round and round: get the scores, choose a token,
@@ -242,8 +243,8 @@ reveal("p-1.2")
 # %% [markdown]
 # One token in front, and nothing is as it was, apart from the values of layer 0. These are made from the token alone.
 #
-# But the *keys* of layer 0 did change. Each old token now stands one position further on, and a key carries its
-# position: its numbers are turned by an angle that depends on where the token stands.
+# But the *keys* of layer 0 did change, and that before anybody had looked at anybody. What else can a key know? Think
+# of it in the next question.
 
 # %%
 predict("p-1.3", ...)
@@ -261,7 +262,10 @@ for name in ("keys", "values"):
 reveal("p-1.3")
 
 # %% [markdown]
-# So there is no such thing as "the key of the word *bees*". There is a key of this token, at this position, behind this
+# A key carries its position: its numbers are turned by an angle that depends on where the token stands. With one token
+# in front, each of the others stood one position further on.
+#
+# So there is no such thing as "the key of the word *bees*". There is a key of this token, at this position, after this
 # text.
 #
 # (All this holds for models that turn their keys by position, as SmolLM2, Llama and Qwen do. GPT-2 adds the position
@@ -281,7 +285,7 @@ for where in (0, 16, 32, 48, 64):
     print(f"put in at {where:2}   layer 0: {'somebody' if layers[0] else 'nobody'}   layers 1 to 29: {who}")
 
 # %% [markdown]
-# Everybody *behind* the new token, nobody in front of it, in all layers alike. **A token looks back at what stands
+# From layer 1 on, everybody who stands *after* the new token, and nobody before it. **A token looks back at what stands
 # before it, and never ahead.** You saw it in the table of guesses: the row of ` of` had not seen ` France`.
 #
 # The model was built like this on purpose. It learned by guessing, at every position of a text at once, which
@@ -362,7 +366,7 @@ rounds_picture({"without a cache": without_cache, "with a cache": with_cache}, t
 # Then, in each head:
 #
 # 1. The query is compared with the key of each position. That gives one **score** for each position: the higher, the
-#    better they fit together.
+#    better they fit together. (Not the scores of tokens from above. These stay inside the layer.)
 # 2. The scores are turned into **weights**, which sum to 1.
 # 3. The values are added up, each with its weight. The sum is what the token takes away.
 #
@@ -407,7 +411,7 @@ print(list(enumerate(names)))
 now = one_token(model, garden, layer=18, head=2)
 answer = attend(now.query, now.own_key, now.own_value, now.old_keys, now.old_values)
 shares(answer, names)
-same = torch.allclose(torch.as_tensor(answer[1]).flatten(), now.result, atol=0.001)
+same = torch.allclose(torch.as_tensor(answer[1], dtype=torch.float32).flatten(), now.result, atol=0.001)
 print("your result is what the model itself computes there:", same)
 
 # %% [markdown]
@@ -497,13 +501,13 @@ shares(attend(me.query, me.own_key, me.own_value, now.old_keys, now.old_values),
 #
 # <details><summary>999, all but the corrected one</summary>
 #
-# Those behind position 10 have all looked back at the old token. From layer 1 on, their keys and values hold a little
+# Those after position 10 have all looked back at the old token. From layer 1 on, their keys and values hold a little
 # of it.
 #
 # </details>
 # <details><summary>10, those at positions 0 to 9</summary>
 #
-# Yes. They could not see position 10, so nothing is different for them. Everything behind it has to be computed again.
+# Yes. They could not see position 10, so nothing is different for them. Everything after it has to be computed again.
 #
 # </details>
 # <details><summary>none, the prompt is a different one</summary>

@@ -104,9 +104,40 @@ GREEDY = Answers(
         "the prompt too": (_loop("text.append(int(scores(text)[-1].argmax()))", "return text"), "prompt-too"),
         "one too few": (
             _loop("text.append(int(scores(text)[-1].argmax()))", "return text[len(ids):-1]"),
+            "too-few",
+        ),
+        "only the last": (_loop("text.append(int(scores(text)[-1].argmax()))", "return text[-1:]"), "too-few"),
+        "a round too few": (
+            _greedy(
+                "new = []\nfor _ in range(n - 1):\n    new.append(int(scores(list(ids) + new)[-1].argmax()))\n"
+                "return new"
+            ),
+            "too-few",
+        ),
+        "gives back in the loop": (
+            _greedy(
+                "new = []\nfor _ in range(n):\n    new.append(int(scores(list(ids) + new)[-1].argmax()))\n"
+                "    return new"
+            ),
+            "too-few",
+        ),
+        "a round too many": (
+            _greedy(
+                "new = []\nfor _ in range(n + 1):\n    new.append(int(scores(list(ids) + new)[-1].argmax()))\n"
+                "return new"
+            ),
             "count",
         ),
-        "only the last": (_loop("text.append(int(scores(text)[-1].argmax()))", "return text[-1:]"), "count"),
+        "the n best of one round": (_greedy("return scores(ids)[-1].topk(n).indices.tolist()"), "one-call"),
+        "append gives back nothing": (
+            _greedy(
+                "new = []\nfor _ in range(n):\n    best = int(scores(ids)[-1].argmax())\n    new.append(best)\n"
+                "    ids = ids.append(best)\nreturn new"
+            ),
+            "none-in",
+        ),
+        "a row that does not exist": (_loop("text.append(int(scores(text)[len(text)].argmax()))"), "raised IndexError"),
+        "a score, cut to a whole number": (_loop("text.append(int(scores(text)[-1].max()))"), "score-for-id"),
         "a number": (_loop("text.append(int(scores(text)[-1].argmax()))", "return text[-1]"), "not-a-list"),
         "text": (_loop("text.append(int(scores(text)[-1].argmax()))", "return ' five, six'"), "text"),
         "nothing": (_loop("text.append(int(scores(text)[-1].argmax()))", ""), "no-return"),
@@ -149,6 +180,14 @@ GREEDY = Answers(
             ),
             "",
         ),
+        "given one by one": (
+            _greedy(
+                "text = list(ids)\nfor _ in range(n):\n    text.append(int(scores(text)[-1].argmax()))\n"
+                "    yield text[-1]"
+            ),
+            "",
+        ),
+        "numbers in tensors": (_loop("text.append(scores(text)[-1].argmax())"), ""),
         "plain Python": (_loop("row = scores(text)[-1].tolist()\ntext.append(row.index(max(row)))"), ""),
         "asks twice a round": (
             _loop("best = scores(text).argmax(-1)\nassert len(scores(text)) == len(best)\ntext.append(int(best[-1]))"),
@@ -207,6 +246,34 @@ CHANGED = Answers(
             "exact",
         ),
         "only what grew": (_compare("((new[at] - old) > 1e-4).flatten(1).any(1)"), "sign"),
+        "only what shrank": (_compare("((old - new[at]) > 1e-4).flatten(1).any(1)"), "sign"),
+        "a mean of sizes": (_compare("(new[at] - old).abs().flatten(1).mean(1) > 1e-4"), "coarse"),
+        "a large tolerance": (_compare("((new[at] - old).abs() > 0.1).flatten(1).any(1)"), "coarse"),
+        "the one at `where` stays": (
+            _compare(_ANY, _LONGER + "at = [i if i <= where else i + 1 for i in range(len(ids))]\n"),
+            "boundary",
+        ),
+        "one layer shorter by one": (
+            _compare(_ANY, _LONGER + "at = [i if i < where - 1 else i + 1 for i in range(len(ids))]\n"),
+            "other",
+        ),
+        "all or none": (
+            _changed(
+                f"{_LONGER}{_AT}return [list(range(len(ids))) if ((new[at] - old).abs() > 1e-4).any() else []\n"
+                "    for old, new in zip(look(ids), look(longer))]"
+            ),
+            "other",
+        ),
+        "over all layers": (
+            _compare(_ANY, end="return sorted({i for each in result for i in each})"),
+            "one-layer",
+        ),
+        "by position, not by layer": (
+            _compare(_ANY, end="return [[k for k, each in enumerate(result) if i in each] for i in range(len(ids))]"),
+            "shape",
+        ),
+        "no second look": (_changed("return [list(range(where, len(ids))) for _ in look(ids)]"), "one-text"),
+        "printed": (_compare(_ANY, end="print(result)"), "no-return"),
         "the sum of differences": (_compare("(new[at] - old).flatten(1).sum(1).abs() > 1e-4"), "cancel"),
         "the mean of each": (
             _compare("(new[at].flatten(1).mean(1) - old.flatten(1).mean(1)).abs() > 1e-4"),
@@ -292,6 +359,13 @@ CHANGED = Answers(
             ),
             "`list(ids)`",
         ),
+        "one layer at a time": (
+            _changed(
+                "text = list(ids)\ntext.insert(where, extra)\nfor old, new in zip(look(ids), look(text)):\n"
+                "    yield [i for i in range(len(ids)) if (old[i] - new[i + (i >= where)]).abs().max() > 0.0001]"
+            ),
+            "",
+        ),
         "a mask": (
             _changed(
                 f"{_LONGER}keep = torch.arange(len(longer)) != where\nreturn [\n"
@@ -328,6 +402,15 @@ ATTEND = Answers(
         "divided by the width": (_rows("s = K @ query / len(query)"), "other-scale"),
         "times the root": (_rows("s = K @ query * len(query) ** 0.5"), "other-scale"),
         "divided by 8": (_rows("s = K @ query / 8"), "fixed-scale"),
+        "divided by 2": (_rows("s = K @ query / 2"), "other-scale"),
+        "the fourth root": (_rows("s = K @ query / len(query) ** 0.25"), "other-scale"),
+        "the logarithm": (_rows("s = K @ query / math.log2(len(query))"), "other-scale"),
+        "printed": (_rows(end="print(w, w @ V)"), "no-return"),
+        "keys in another order than values": (
+            _rows("K = torch.vstack([own_key, old_keys])\ns = K @ query / len(query) ** 0.5"),
+            "order",
+        ),
+        "rows on end": (_rows("K = torch.cat([old_keys, own_key])\ns = K @ query"), "raised RuntimeError"),
         "the root of the text's length": (_rows("s = K @ query / len(K) ** 0.5"), "other-scale"),
         "scaled behind the softmax": (
             _rows("s = K @ query", "torch.softmax(s, dim=0) / len(query) ** 0.5"),

@@ -11,8 +11,8 @@ __all__ = ["REFERENCE", "attend", "changed", "greedy"]
 
 APPEND = Question(
     "p-1.1",
-    "A text has 64 tokens. You append one more. Each of the 64 old tokens has a key in each of the 30 layers. "
-    "How many of these 1,920 keys change?",
+    "A text has 64 tokens. You append one more. Each of the 64 old tokens has a key in each of the 30 layers (all "
+    "heads taken together). How many of these 1,920 keys change?",
     {
         "A": Option(
             "all of them",
@@ -20,7 +20,7 @@ APPEND = Question(
         ),
         "B": Option(
             "none",
-            "The new token stands behind all the others, and no token looks ahead. For the old ones, nothing happened.",
+            "The new token stands after all the others, and no token looks ahead. For the old ones, nothing happened.",
         ),
         "C": Option(
             "those of the last few tokens",
@@ -41,12 +41,11 @@ PREPEND = Question(
     {
         "A": Option(
             "layer 0: none. Layers 1 to 29: none",
-            "That is what happens when the new token stands at the end. In front, everybody behind it can see it.",
+            "That is what happens when the new token stands at the end. In front, everybody can look back at it.",
         ),
         "B": Option(
             "layer 0: all. Layers 1 to 29: all",
-            "In layer 0 a value is made from its token alone, before anybody has looked at anybody. It does not even "
-            "know its position.",
+            "In layer 0 a value is made from its token alone, before anybody has looked at anybody.",
         ),
         "C": Option(
             "layer 0: none. Layers 1 to 29: all",

@@ -27,6 +27,15 @@ FIRST_ROW = (
     "The row of a position is a guess about what follows that position. You want to know what follows the whole text.",
     "Take `The capital of France is` in the lesson. Find the row that guesses ` Paris`. Which of the five is it?",
 )
+OTHER_ROW = (
+    "How many rows were there in that round? Which position does yours belong to, and what stands after it?",
+    *FIRST_ROW[1:],
+)
+SCORE_FOR_ID = (
+    "You know how good the best one is. Which token is it?",
+    "The largest score is a number out of the row. Its place in the row is the id.",
+    "Three scores: 0.2, 5.1, 1.7. Which is the largest, and at which place, counted from 0?",
+)
 OTHER_TEXT = (
     "Ids are not text. Where did your ids change on their way from one round to the next?",
     "One text can be cut into tokens in several ways. What the model chose are ids, so go on with these very ids.",
@@ -55,6 +64,11 @@ _BEST = (
 _COUNT = (
     "Which part of your list is new?",
     "The caller has the prompt already. Give back what the model added, one id for each round.",
+)
+_TOO_FEW = (
+    "After which round does your function end, and what does it hold by then?",
+    "One round gives one new token, so `n` of them take `n` rounds. What each round found has to be given back.",
+    "Play n = 2 by hand, line by line. When is the second token found, and is your function still running?",
 )
 
 # A prompt and how many tokens to add.
@@ -117,6 +131,9 @@ class _BlackBox:
         return self.model.hf(torch.tensor([ids]), use_cache=False).logits[0]
 
     def _checked(self, ids: Any) -> list[int]:
+        if ids is None:
+            said = "you gave the model None as the text."
+            _found("none-in", said, "Print the text after each line of your loop. Which line turns it into None?")
         if isinstance(ids, str):
             _found("text-in", f"you gave the model a text, {ids[:20]!r}.", "It takes a list of ids.", *OTHER_TEXT[1:])
         given = ids.reshape(-1).tolist() if hasattr(ids, "reshape") else [_plain(token) for token in ids]
@@ -124,13 +141,7 @@ class _BlackBox:
             _found("no-text", "you gave the model an empty list.", *LAST_ONLY)
         for token in given:
             if isinstance(token, float):
-                _found(
-                    "score-for-id",
-                    f"you gave the model {token:.2f} as an id. That is a score.",
-                    "You know how good the best one is. Which token is it?",
-                    "The largest score is a number out of the row. Its place in the row is the id.",
-                    "Three scores: 0.2, 5.1, 1.7. Which is the largest, and at which place, counted from 0?",
-                )
+                _found("score-for-id", f"you gave the model {token:.2f} as an id. That is a score.", *SCORE_FOR_ID)
             if not isinstance(token, int) or not 0 <= token < self.model.vocabulary:
                 said = (
                     f"you gave the model {_shown(token)} as an id. There are {self.model.vocabulary} tokens, from 0 on."
@@ -175,6 +186,10 @@ def _look(answer: Any, box: _BlackBox, prompt: list[int], n: int) -> Verdict | N
     said = f"{len(prompt)} tokens, {n} more: you gave back {_shown(given)}."
     if given == prompt + right:
         return wrong("prompt-too", f"{said} The first {len(prompt)} of them are the prompt.", *_COUNT)
+    if len(given) < n and given == right[: len(given)]:
+        return wrong("too-few", f"{said} That is {len(given)}.", *_TOO_FEW)
+    if len(given) < n and given == right[-len(given) :]:
+        return wrong("too-few", f"{said} These are the last of them.", *_TOO_FEW)
     if n > 1 and len(box.asked) < n:
         return wrong("one-call", f"{said} You asked the model {_times(len(box.asked))}.", *ONE_CALL)
     if len(given) != n:
@@ -239,11 +254,15 @@ def _choice(box: _BlackBox, before: list[int], chosen: int) -> Verdict | None:
     if chosen == best[0]:
         return wrong("first-row", f"{said} It is the best one of the first row.", *FIRST_ROW)
     if chosen in best:
-        return wrong("other-row", f"{said} It is the best one of row {best.index(chosen)}.", *FIRST_ROW)
+        said = f"{said} It is the best one of row {best.index(chosen)}, counted from 0."
+        return wrong("other-row", said, *OTHER_ROW)
     if chosen in (int(rows.argmax()), *rows.argmax(dim=0)[[0, -1]].tolist()):
         return wrong("axis", f"{said} You looked for the largest over more than one row.", *AXIS)
     if chosen == int(rows[-1].argmin()):
         return wrong("not-best", f"{said} It has the smallest score of all.", *_BEST)
+    if chosen == int(rows[-1].max()):
+        said = f"{said} The largest score of the last row is {float(rows[-1].max()):.2f}."
+        return wrong("score-for-id", said, *SCORE_FOR_ID)
     place = int((rows[-1] > rows[-1][chosen]).sum())
     better = "one other has" if place == 1 else f"{place} others have"
     return wrong("not-best", f"{said} In the last row, {better} a better score.", *_BEST)

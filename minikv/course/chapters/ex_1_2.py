@@ -32,7 +32,12 @@ SHIFTED = (
 )
 ALWAYS_SHIFTED = (
     "Which tokens move when one is put into the middle, and which stay where they are?",
-    "Only what stands at `where` or behind it moves. What stands before it keeps its position.",
+    "Only what stands at `where` or after it moves. What stands before it keeps its position.",
+    SHIFTED[2],
+)
+_BOUNDARY = (
+    "One is put in at position 5. Where does the token stand now that stood at 5 before?",
+    ALWAYS_SHIFTED[1],
     SHIFTED[2],
 )
 ONE_LAYER = (
@@ -63,13 +68,18 @@ _CANCEL = (
     "One number of a token went up by 1, another went down by 1. Has the token changed?",
     "Look at the largest of the differences. In a sum or a mean, they cancel each other out.",
 )
+_COARSE = (
+    "How much did the number change that you did not notice, and from which size on does a change count?",
+    "A token changed if any single number of it differs by more than 0.0001. A mean makes one small change smaller.",
+    "Four numbers, of which one changes by 0.0003. What is the largest difference, and what is their mean?",
+)
 _ALL = (
     "Only one number of a token changed, the others are as before. Has the token changed?",
     "A token's numbers are the same if all of them are. It changed if any of them did.",
 )
 _PART = (
     "A token has several heads in each layer. How many of them did you look at?",
-    "A layer's tensor has positions first. Everything behind that axis belongs to one token.",
+    "A layer's tensor has positions first. Everything after that axis belongs to one token.",
 )
 _LENGTHS = (
     "The longer text has one position more. Which of its rows belongs to which old token?",
@@ -103,6 +113,8 @@ def _judge(thing: Any) -> Verdict:
         ids = list(case.ids)
         try:
             answer = thing(case.look, ids, case.extra, case.where)
+            if hasattr(answer, "__next__"):  # a generator looks only when it is read
+                answer = list(answer)
         except (RuntimeError, ValueError, IndexError) as error:
             if isinstance(error, NotImplementedError) or not case.asked_rightly():
                 raise
@@ -138,20 +150,23 @@ class _Invented:
         import torch
 
         random = torch.Generator().manual_seed(4)
-        layers = [torch.randn(_Case.length, 3, 4, generator=random) for _ in range(5)]
+        layers = [torch.randn(_Case.length, 3, 8, generator=random) for _ in range(5)]
         if len(ids) == _Case.length:
             return layers
         where = ids.index(_Case.extra)
         for index, layer in enumerate(layers):
-            layer += 2e-5 * torch.rand(layer.shape, generator=random)
+            layer += 4e-5 * (torch.rand(layer.shape, generator=random) - 0.5)
             for position in ((), (0, 4), (1, 6, 7), (3,), (5, 11))[index]:
-                head, number = position % 3, position % 4
+                head, number = position % 3, position % 7
                 layer[position, head, number] += 0.3  # one number goes up and another down by as much
-                layer[position, head, (number + 1) % 4] -= 0.3
+                layer[position, head, number + 1] -= 0.3
             if index == 3:
                 layer[10] -= 0.7  # all go down
+                layer[8] += 0.7  # all go up
+            if index == 4:
+                layer[9, 1, 2] += 0.0015  # a small one, which a mean would hide
         # what stands in the new token's place must not matter
-        return [torch.cat([layer[:where], torch.full((1, 3, 4), 1e6), layer[where:]]) for layer in layers]
+        return [torch.cat([layer[:where], torch.full((1, 3, 8), 1e6), layer[where:]]) for layer in layers]
 
 
 class _Case:
@@ -247,9 +262,10 @@ class _Case:
                 return None
             which = "the text as it was" if missing == old else "the text with the new token"
             said = f"{self} you never looked at {which}."
-            return wrong(
-                "one-text", said, "Which two texts do you compare? Print both.", "Is one list changed while you use it?"
-            )
+            tell = "Is one list changed while you use it?"
+            if missing == longer:
+                tell = "You need two looks, and a comparison: one at the text as it was, one with the new token in it."
+            return wrong("one-text", said, "Which two texts do you compare? Print both.", tell)
         said = f"{self} you looked at {len(stranger)} tokens, {_shown(stranger)}."
         if len(stranger) == self.length:
             return wrong(
@@ -283,6 +299,9 @@ def _why(cases: list[_Case]) -> Verdict:
         return wrong("shifted", f"{said} You compared each position with the same position.", *SHIFTED)
     if always(lambda case: case.compared(at=lambda i: i + 1)):
         return wrong("always-shifted", f"{said} You compared each position with the next one.", *ALWAYS_SHIFTED)
+    if always(lambda case: case.compared(at=lambda i: i + (i > case.where))):
+        said = f"{said} You compared old token {first.where} with the new one."
+        return wrong("boundary", said, *_BOUNDARY)
     if always(lambda case: [case.right()[0]] * len(case.before)):
         return wrong("one-layer", f"{said} For each layer you give what is true of layer 0.", *ONE_LAYER)
     if always(lambda case: [{i + (i >= case.where) for i in each} for each in case.right()]):
@@ -299,6 +318,8 @@ def _why(cases: list[_Case]) -> Verdict:
         return wrong("sign", said, *_SIGN)
     if judged(lambda d: bool(d.sum().abs() > MOVED)) or judged(lambda d: bool(d.mean().abs() > MOVED)):
         return wrong("cancel", said, *_CANCEL)
+    if judged(lambda d: bool(d.abs().max() > 0.01)):
+        return wrong("coarse", f"{said} The one that you miss changed by less than 0.01.", *_COARSE)
     if judged(lambda difference: bool(difference.abs().min() > MOVED)):
         return wrong("all", said, *_ALL)
     if judged(lambda d: bool(d[0].abs().max() > MOVED)) or judged(lambda d: bool(d.flatten()[0].abs() > MOVED)):

@@ -44,7 +44,7 @@ AXIS = (
 )
 OWN_LEFT_OUT = (
     "May a token look at itself?",
-    "The new token is part of the text as well. It has a key and a value like all the others, and stands behind them.",
+    "The new token is part of the text as well. It has a key and a value like all the others, and stands after them.",
     "The very first token of a text: how many positions can it look at?",
 )
 KEYS_CARRIED = (
@@ -190,8 +190,10 @@ def _why(cases: list[NewToken], answers: list[Pair]) -> Verdict:
     if always(lambda token: torch.softmax(scores(token) / len(scores(token)) ** 0.5, 0)):
         said = f"{largest} You divide by something that grows with the text."
         return wrong("other-scale", said, "A score is a sum. How many products are added up in it?", *NO_SCALE[1:])
+    if all(_scaled(answer[0], scores(token)) for token, answer in zip(cases, answers, strict=True)):
+        return wrong("other-scale", largest, *NO_SCALE)
     if always(lambda token: torch.softmax(scores(token), 0) / root(token)):
-        said = f"{here} your weights sum to {float(weights.sum()):.2f}. You divided behind the softmax."
+        said = f"{here} your weights sum to {float(weights.sum()):.2f}. You divided after the softmax."
         return wrong("late-scale", said, *AXIS[:1], NO_SCALE[1], AXIS[2])
     if always(lambda token: torch.ones(len(scores(token)))):
         said = f"{here} each of your weights is 1, so they sum to {old + 1}."
@@ -217,6 +219,17 @@ def _why(cases: list[NewToken], answers: list[Pair]) -> Verdict:
     if abs(float(weights.sum()) - 1) > 1e-3:
         return wrong("axis", f"{here} your weights sum to {float(weights.sum()):.2f}.", *AXIS)
     return wrong("other", largest, *_NOT_ADDED)
+
+
+def _scaled(weights: torch.Tensor, scores: torch.Tensor) -> bool:
+    """Whether these are the softmax of the scores times some number."""
+    import torch
+
+    if not bool((weights > 0).all()):
+        return False
+    logs, sums = weights.log() - weights.log().mean(), scores - scores.mean()
+    times = (logs @ sums) / (sums @ sums)
+    return abs(float(times)) > 1e-3 and torch.allclose(torch.softmax(times * scores, 0), weights, rtol=1e-2, atol=1e-4)
 
 
 def _exp_over_sum(scores: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -103,7 +104,7 @@ def only_new(model: Any) -> Callable[[Sequence[int], Any], tuple[torch.Tensor, A
     """A function `more(ids, kept)` that sends only `ids` through the model.
 
     `kept` holds the keys and values of everything before; None if there is nothing before. Gives back the scores,
-    one row for each of `ids`, and `kept` with `ids` added.
+    one row for each of `ids`, and a new `kept` with `ids` added; the old one stays as it was.
     """
     import torch
 
@@ -112,7 +113,8 @@ def only_new(model: Any) -> Callable[[Sequence[int], Any], tuple[torch.Tensor, A
 
     def more(ids: Sequence[int], kept: Any) -> tuple[torch.Tensor, Any]:
         with torch.no_grad():
-            output = model.hf(torch.as_tensor(list(ids))[None], use_cache=True, **{name: kept})
+            # transformers adds to the very cache that it gets
+            output = model.hf(torch.as_tensor(list(ids))[None], use_cache=True, **{name: copy.deepcopy(kept)})
         return output.logits[0], output[name]
 
     return more
