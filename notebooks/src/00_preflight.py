@@ -111,13 +111,13 @@ my_guess = keep_guess("...")
 # | no. | chapter | the question | minutes |
 # |---|---|---|---|
 # | **00** | Preflight and cold open | Is everything here, and what are we hunting? | 10 |
-# | 01 | What is a KV cache? | Why may a model keep old keys and values instead of computing them again? | 55 |
-# | 02 | The memory bill | When is the notepad bigger than the model, and who notices? | 40 |
+# | 01 | What is a KV cache? | Why may a model keep old keys and values instead of computing them again? | 70 |
+# | 02 | The memory bill | When is the notepad bigger than the model, and who notices? | 55 |
 # | **03** | Pages | Why lend pages, and what is in a page when you get it? | 80 |
-# | 04 | Reading through a page table | How does attention find its tokens, and where must it stop? | 75 |
-# | 05 | Prefill, decode, batch | Who runs next when everybody shares the machine? | 80 |
-# | 06 | The door | What may a server promise, and what does it say when it cannot? | 45 |
-# | 07 | Two machines | How does a cache travel, and how does the receiver know that it is all there? | 65 |
+# | 04 | Reading through a page table | How does attention find its tokens, and where must it stop? | 85 |
+# | 05 | Prefill, decode, batch | Who runs next when everybody shares the machine? | 90 |
+# | 06 | The door | What may a server promise, and what does it say when it cannot? | 50 |
+# | 07 | Two machines | How does a cache travel, and how does the receiver know that it is all there? | 75 |
 # | **08** | Seven stale pages | Whose words are these? | 70 |
 # | 09 | Root cause | Which line was it, and is that the right question? | planned |
 # | **10** | The fix | Which guards would you ship first, and how would you know that they hold? | planned |

@@ -12,7 +12,7 @@
 # * **plan**: write the part of a serving engine that decides who is computed next;
 # * **compare** plans by what people notice: when the first word comes, and how long an answer stands still.
 #
-# You need: pages that are lent (chapter 03), and the word *written* (chapter 04). About 80 minutes, 36 of them in
+# You need: pages that are lent (chapter 03), and the word *written* (chapter 04). About 90 minutes, 36 of them in
 # `exercises/05_prefill_decode_batch.ipynb`.
 #
 # In a hurry, 35 minutes: make the first two predictions, do exercise 5.1 and not 5.2, and look at *The same five

@@ -9,7 +9,7 @@
 # * **receive** one: write the part that takes it complete or not at all, and run a real model behind it;
 # * **deceive** a receiver that asks for one thing too few.
 #
-# You need: chapters 03 to 06, above all *page*, *reserved*, *prefill*, *decode* and your door. About 70 minutes, 37 of
+# You need: chapters 03 to 06, above all *page*, *reserved*, *prefill*, *decode* and your door. About 75 minutes, 38 of
 # them in `exercises/07_two_machines.ipynb`.
 #
 # In a hurry, 40 minutes: go down to the first picture with predictions p-7.1 and p-7.2, do exercise 7.1, and run the
