@@ -114,7 +114,7 @@ my_guess = keep_guess("...")
 # | 01 | What is a KV cache? | Why may a model keep old keys and values instead of computing them again? | 70 |
 # | 02 | The memory bill | When is the notepad bigger than the model, and who notices? | 55 |
 # | **03** | Pages | Why lend pages, and what is in a page when you get it? | 80 |
-# | 04 | Reading through a page table | How does attention find its tokens, and where must it stop? | 85 |
+# | 04 | Reading through a page table | How does attention find its tokens, and where must it stop? | 105 |
 # | 05 | Prefill, decode, batch | Who runs next when everybody shares the machine? | 90 |
 # | 06 | The door | What may a server promise, and what does it say when it cannot? | 50 |
 # | 07 | Two machines | How does a cache travel, and how does the receiver know that it is all there? | 75 |

@@ -55,7 +55,7 @@ check("ex-4.1", slot_mapping)
 # %% [markdown]
 # ## Exercise 4.2: gather, then attend
 #
-# Difficulty 3 of 5 · importance 5 of 5 · 18 minutes · about 7 lines
+# Difficulty 3 of 5 · importance 5 of 5 · 22 minutes · about 7 lines
 #
 # Done when the numbers are right, and nothing that nobody wrote for this request can change them. *The idea it tests:*
 # reserved is not written.
@@ -70,7 +70,7 @@ check("ex-4.1", slot_mapping)
 # | `written` | how many of its tokens are written, the one that asks included |
 # | `scale` | the factor on the scores |
 #
-# Give back `[query heads, width]`: one row for each query head. Neighbours share a KV head:
+# Give back `[query heads, width]`: one row for each query head (a list of rows will do). Neighbours share a KV head:
 #
 # ```
 # query head   0  1  2    3  4  5    6  7  8
@@ -82,7 +82,18 @@ check("ex-4.1", slot_mapping)
 #
 # You may use this, the attention of one head over tokens in a row, and your slot mapping (if you left out 4.1, begin
 # with `slot_mapping = learner_or_reference("ex-4.1")`). `keys.flatten(0, 1)` counts the slots of the pool through:
-# `[pages * page size, KV heads, width]`, and a list of slots picks some of them.
+# `[pages * page size, KV heads, width]`, and a list of slots picks some of them. Here is a pool small enough to print.
+
+# %%
+toy = torch.arange(18).reshape(3, 2, 3, 1)  # 3 pages of 2 slots, 3 KV heads, and one number for each
+picked = toy.flatten(0, 1)[[4, 5, 0, 1]]  # four tokens, in pages 2 and 0
+print("the pool:", list(toy.shape), "and four tokens:", list(picked.shape))
+print("a row for each token, a column for each KV head:")
+print(picked[..., 0])
+
+
+# %% [markdown]
+# One head wants one column: all tokens, one KV head.
 
 
 # %%
@@ -141,7 +152,7 @@ check("ex-4.2", attend_too_far)
 # %% [markdown]
 # ## Exercise 4.3: page by page
 #
-# Difficulty 5 of 5 · importance 3 of 5 · 30 minutes · about 14 lines
+# Difficulty 5 of 5 · importance 3 of 5 · 40 minutes · about 14 lines
 #
 # Done when the numbers are those of 4.2, and no more than about a page is ever copied. *The idea it tests:* which few
 # numbers stand for all the tokens seen so far.
@@ -157,6 +168,17 @@ check("ex-4.2", attend_too_far)
 # * How many tokens of a page are yours?
 #
 # You may go head by head, or do all heads at once.
+#
+# A way in: forget pools and heads, and take pages A, B and C of the lesson. With exp in place of powers of 2 they give
+# the three answers below. Write a loop that sees one page at a time and gets the same three. Then put it inside.
+
+# %%
+abc = [([3.0, 1.0], [10.0, 20.0]), ([4.0, 2.0], [30.0, 60.0]), ([5.0], [12.5])]  # scores and values of each page
+
+for count in (1, 2, 3):
+    scores = torch.tensor([score for page in abc[:count] for score in page[0]])
+    numbers = torch.tensor([number for page in abc[:count] for number in page[1]])
+    print(f"after page {'ABC'[count - 1]}: {(torch.softmax(scores, dim=0) @ numbers).item():.2f}")
 
 
 # %% tags=["exercise"]

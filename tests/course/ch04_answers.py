@@ -59,7 +59,23 @@ MAPPING_WRONG = {
     ),
     "page and slot": (_each("(table[token // page_size], token % page_size)"), "pairs"),
     "a true division": (_each("table[token // page_size] * page_size + token / page_size"), "not-whole"),
-    "not times the page size": (_each("table[token // page_size] + token % page_size"), "other slots"),
+    "not times the page size": (_each("table[token // page_size] + token % page_size"), "not-times-size"),
+    "pages of 4": (_each("table[token // 4] * 4 + token % 4"), "own-page-size"),
+    "pages of 16": (_each("table[token // 16] * 16 + token % 16"), "own-page-size"),
+    "a dict": (_mapping(f"return {{token: {_SLOT} for token in range(start, stop)}}"), "shape"),
+    "takes the table apart": (
+        _mapping(
+            "slots, token = [], 0",
+            "while table:",
+            "    page = table.pop(0)",
+            "    for inside in range(page_size):",
+            "        if start <= token < stop:",
+            "            slots.append(page * page_size + inside)",
+            "        token += 1",
+            "return slots",
+        ),
+        "spoils-the-table",
+    ),
     "one slot": (_mapping("return table[start // page_size] * page_size + start % page_size"), "shape"),
     "nothing": (_mapping("slots = [0]"), "no-return"),
     "a text": (_mapping("return '28 29 30'"), "shape"),
@@ -113,6 +129,28 @@ MAPPING_RIGHT = {
         "",
     ),
     "a generator": (_mapping(f"return ({_SLOT} for token in range(start, stop))"), ""),
+    "takes its own copy of the table apart": (
+        _mapping(
+            "slots, table = [], list(table)",
+            "while table:",
+            "    page = table.pop(0)",
+            "    slots += [page * page_size + inside for inside in range(page_size)]",
+            "return slots[start:stop]",
+        ),
+        "",
+    ),
+    "a true division, made whole": (_each("table[int(token / page_size)] * page_size + token % page_size"), ""),
+    "turns the page when it is full": (
+        _mapping(
+            "slots, place = [], start // page_size",
+            "for token in range(start, stop):",
+            "    if token > start and token % page_size == 0:",
+            "        place += 1",
+            "    slots.append(table[place] * page_size + token % page_size)",
+            "return slots",
+        ),
+        "",
+    ),
     "a tuple": (_mapping(f"return tuple({_SLOT} for token in range(start, stop))"), ""),
 }
 
@@ -135,6 +173,13 @@ _MIX = "return torch.einsum('hs,shd->hd', w, v)"
 _REST = (_GROUP, _REPEAT, _SCORES, _WEIGHTS, _MIX)
 _WHOLE = "stop = -(-written // keys.shape[1]) * keys.shape[1]"
 _HIDDEN = "hidden = torch.arange(k.shape[0]) >= written"
+
+_LOOP = (
+    "rows = []",
+    "for h in range(query.shape[0]):",
+    "    w = torch.softmax(k[:, h // g] @ query[h] * scale, 0)",
+    "    rows.append(w @ v[:, h // g])",
+)
 
 GATHER_WRONG = {
     "the whole last page": (
@@ -225,6 +270,35 @@ GATHER_WRONG = {
         ),
         "repeat",
     ),
+    "three heads share, whatever the model": (
+        _attend(_SLOTS, _GATHER, *(line.replace("h // g", "h // 3") for line in _LOOP), "return rows"),
+        "other-heads",
+    ),
+    "divided by the number of KV heads": (
+        _attend(_SLOTS, _GATHER, "g = keys.shape[2]", *_LOOP, "return rows"),
+        "other-heads-raise",
+    ),
+    "always nine heads": (
+        _attend(_SLOTS, _GATHER, _GROUP, *(line.replace("query.shape[0]", "9") for line in _LOOP), "return rows"),
+        "other-heads-raise",
+    ),
+    "heads on the axis of the tokens": (
+        _attend(_SLOTS, _GATHER, _GROUP, *(line.replace("[:, h // g]", "[h // g]") for line in _LOOP), "return rows"),
+        "wrong-axis",
+    ),
+    "a tensor of a list of rows": (
+        _attend(_SLOTS, _GATHER, _GROUP, *_LOOP, "return torch.tensor(rows)"),
+        "list-of-tensors",
+    ),
+    "rows end to end": (_attend(_SLOTS, _GATHER, _GROUP, *_LOOP, "return torch.cat(rows)"), "shape"),
+    "the first head only": (
+        _attend(_SLOTS, _GATHER, _GROUP, *_LOOP[:-1], "    return w @ v[:, h // g]"),
+        "shape",
+    ),
+    "one KV head each": (
+        _attend(_SLOTS, _GATHER, *(line.replace("h // g", "h") for line in _LOOP), "return rows"),
+        "raised IndexError",
+    ),
     "one KV head for all": (
         _attend(_SLOTS, _GATHER, "w = torch.softmax(query @ k[:, 0].T * scale, 1)", "return w @ v[:, 0]"),
         "one-head",
@@ -311,13 +385,6 @@ GATHER_WRONG = {
     ),
     "not a function": (_attend(*_REST) + "attend = 7\n", "not-a-function"),
 }
-
-_LOOP = (
-    "rows = []",
-    "for h in range(query.shape[0]):",
-    "    w = torch.softmax(k[:, h // g] @ query[h] * scale, 0)",
-    "    rows.append(w @ v[:, h // g])",
-)
 
 GATHER_RIGHT = {
     "einsum": (_attend(_SLOTS, _GATHER, *_REST), ""),
@@ -474,6 +541,36 @@ def _pages(*lines: str) -> str:
     )
 
 
+_HEADS = (
+    "size = keys.shape[1]",
+    _GROUP,
+    "rows = []",
+    "for h, q in enumerate(query):",
+    "    largest, weight, mixed = -math.inf, 0.0, torch.zeros(values.shape[3])",
+    "    for place, page in enumerate(table):",
+    "        n = min(size, written - place * size)",
+    "        if n <= 0:",
+    "            break",
+    "        scores = keys[page, :n, h // g] @ q * scale",
+    "        new = max(largest, scores.max().item())",
+    "        shrink = math.exp(largest - new)",
+    "        w = torch.exp(scores - new)",
+    "        weight = weight * shrink + w.sum()",
+    "        mixed = mixed * shrink + w @ values[page, :n, h // g]",
+    "        largest = new",
+    "    rows.append(mixed / weight)",
+    "return torch.stack(rows)",
+)
+
+
+def _by_head(*changes: tuple[str, str]) -> str:
+    text = _attend(*_HEADS, name="attend_by_page")
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
 _KV = "    k, v = keys[page, :n].permute(1, 2, 0), values[page, :n].transpose(0, 1)"
 
 BY_PAGE_WRONG = {
@@ -501,11 +598,11 @@ BY_PAGE_WRONG = {
         _by_page(("shrink = (s - new).exp(), (m - new).exp()", "shrink = (s - new).exp(), (m > -9e9).float()")),
         "not-rescaled",
     ),
-    "only the weight rescaled": (_by_page(("mixed * shrink", "mixed")), "not-rescaled"),
-    "only the sum rescaled": (_by_page(("total * shrink", "total")), "not-rescaled"),
+    "only the weight rescaled": (_by_page(("mixed * shrink", "mixed")), "half-rescaled"),
+    "only the sum rescaled": (_by_page(("total * shrink", "total")), "half-rescaled"),
     "rescaled the wrong way": (
         _by_page(("(m - new).exp()", "torch.where(m > -9e9, (new - m).exp(), 0.0)")),
-        "not-rescaled",
+        "upside-down",
     ),
     "each page from its own largest": (
         _by_page(
@@ -521,6 +618,62 @@ BY_PAGE_WRONG = {
         ),
         "not-rescaled",
     ),
+    "measured from the new largest too early": (_by_head(("exp(largest - new)", "exp(new - new)")), "not-rescaled"),
+    "only the weight, head by head": (_by_head(("mixed * shrink", "mixed")), "half-rescaled"),
+    "grows, beginning with 0": (
+        _by_head(("-math.inf", "0.0"), ("exp(largest - new)", "exp(new - largest)")),
+        "upside-down",
+    ),
+    "the largest falls with the page": (
+        _by_head(
+            ("max(largest, scores.max().item())", "scores.max().item()"),
+            ("exp(largest - new)", "exp(min(0.0, largest - new))"),
+        ),
+        "largest-falls",
+    ),
+    "always halved": (_by_head(("math.exp(largest - new)", "0.5 if new > largest else 1.0")), "always-half"),
+    "powers of 2": (
+        _by_head(("math.exp(largest - new)", "2 ** (largest - new)"), ("torch.exp(", "torch.exp2(")),
+        "powers-of-2",
+    ),
+    "divided after each page": (
+        _by_head(
+            ("        largest = new", "        mixed, largest = mixed / weight, new"), ("mixed / weight)", "mixed)")
+        ),
+        "divides-each-page",
+    ),
+    "the heads go on with each other's sums": (
+        _by_head(
+            ("        largest, weight, mixed = -math", "        pass\n        #"),
+            ("    rows = []", "    rows, largest, weight, mixed = [], -math.inf, 0.0, torch.zeros(values.shape[3])"),
+        ),
+        "heads-go-on",
+    ),
+    "carried, and not divided": (_by_head(("mixed / weight", "mixed")), "undivided"),
+    "the last page alone": (
+        _by_head(("weight = weight * shrink + ", "weight = "), ("mixed = mixed * shrink + ", "mixed = ")),
+        "missed",
+    ),
+    "a page not begun, backwards": (
+        _by_head(("        if n <= 0:\n                break\n", "        pass\n")),
+        "empty-page",
+    ),
+    "a round too many": (
+        _by_head(
+            ("for place, page in enumerate(table)", "for place, page in enumerate(table[:written // size + 1])"),
+            ("if n <= 0", "if n < 0"),
+        ),
+        "empty-round",
+    ),
+    "the length of the table for the last page": (
+        _by_head(("min(size, written - place * size)", "size if place < len(table) - 1 else written % size")),
+        "over-read",
+    ),
+    "places for pages, head by head": (
+        _by_head(("keys[page,", "keys[place,"), ("values[page,", "values[place,")),
+        "other-pages",
+    ),
+    "three heads share, whatever the model": (_by_head(("h // g", "h // 3")), "other-heads"),
     "no largest at all": (
         _pages(
             "total, mixed = 0, 0",
@@ -615,30 +768,7 @@ BY_PAGE_RIGHT = {
         ),
         "",
     ),
-    "head by head": (
-        _attend(
-            "size = keys.shape[1]",
-            _GROUP,
-            "rows = []",
-            "for h, q in enumerate(query):",
-            "    largest, weight, mixed = -math.inf, 0.0, torch.zeros(values.shape[3])",
-            "    for place, page in enumerate(table):",
-            "        n = min(size, written - place * size)",
-            "        if n <= 0:",
-            "            break",
-            "        scores = keys[page, :n, h // g] @ q * scale",
-            "        new = max(largest, scores.max().item())",
-            "        shrink = math.exp(largest - new)",
-            "        w = torch.exp(scores - new)",
-            "        weight = weight * shrink + w.sum()",
-            "        mixed = mixed * shrink + w @ values[page, :n, h // g]",
-            "        largest = new",
-            "    rows.append(mixed / weight)",
-            "return torch.stack(rows)",
-            name="attend_by_page",
-        ),
-        "",
-    ),
+    "head by head": (_by_head(), ""),
     "only when the largest rises": (
         _attend(
             "size = keys.shape[1]",
@@ -775,13 +905,24 @@ ANSWERS = {
         "slot_mapping",
         MAPPING_WRONG,
         MAPPING_RIGHT,
-        likely=("page-start", "index-for-id", "page-too-early", "page-too-late", "runs-on"),
+        likely=("not-times-size", "page-start", "index-for-id", "page-too-early", "page-too-late", "runs-on"),
     ),
     "ex-4.2": Answers(
         "attend",
         GATHER_WRONG,
         GATHER_RIGHT,
-        likely=("whole-last-page", "reserved", "repeat", "times-zero", "zero-score", "own-token", "other-pages"),
+        likely=(
+            "whole-last-page",
+            "reserved",
+            "repeat",
+            "other-heads",
+            "other-heads-raise",
+            "wrong-axis",
+            "times-zero",
+            "zero-score",
+            "own-token",
+            "other-pages",
+        ),
     ),
     "ex-4.3": Answers(
         "attend_by_page",
@@ -791,6 +932,12 @@ ANSWERS = {
             "mean-of-pages",
             "mean-by-tokens",
             "not-rescaled",
+            "half-rescaled",
+            "upside-down",
+            "largest-falls",
+            "divides-each-page",
+            "heads-go-on",
+            "empty-page",
             "overflow",
             "underflow",
             "one-maximum",

@@ -12,7 +12,8 @@ from ch04_answers import ANSWERS, BY_PAGE_RIGHT, GATHER_RIGHT
 
 from minikv import Cluster, Engine, NodeConfig, SamplingParams
 from minikv.course.chapters import ch04
-from minikv.course.chapters.moved import bytes_read, bytes_written
+from minikv.course.chapters.ex_4_2 import judge_gather
+from minikv.course.chapters.moved import bytes_read, bytes_written, largest_made
 from minikv.course.chapters.paged import NAN, NOISE, Call, differ, made_up, right
 from minikv.course.chapters.reading import SHAPES, judge_call, next_token
 from minikv.course.chapters.small import small_model
@@ -215,6 +216,25 @@ def test_made_up_calls_cannot_be_right_by_chance() -> None:
             filled = call.filled(fill)
             assert torch.equal(filled.keys.flatten(0, 1)[own], call.keys.flatten(0, 1)[own])
             assert not torch.equal(filled.values.flatten(0, 1)[others], call.values.flatten(0, 1)[others])
+
+
+def test_what_is_loaded_at_the_first_call_is_no_copy() -> None:
+    """A fresh kernel loads modules while the first right answer is looked at; that is not the learner's copy."""
+    loaded = []
+
+    def first_time(*arguments: Any) -> Any:
+        if not loaded:
+            loaded.append(bytearray(5_000_000))
+        return ch04.attend_by_page(*arguments)
+
+    call = made_up(kv_heads=3, group=3, width=32, page_size=16, written=1000, extra=0)
+    assert largest_made(first_time, call) < bytes_written(call) // 4 < largest_made(ch04.attend, call)
+
+
+def test_the_line_of_an_error_is_named(cell: Any) -> None:
+    source, kind = ANSWERS["ex-4.2"].wrong["divided by the number of KV heads"]
+    said = str(judge_gather(cell(source, "attend")).said)
+    assert kind == "other-heads-raise" and "With 4 query heads and 1 KV head" in said and "of your cell)" in said
 
 
 def test_the_word_stays_right_when_zeros_are_read() -> None:

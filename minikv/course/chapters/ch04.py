@@ -100,30 +100,30 @@ ORDER = Question(
     answer="D",
 )
 
-HOW_MANY = Question(
+STOP = Question(
     "p-4.2",
-    "A request has three pages of 16 slots. 37 of its tokens are written; the newest of them asks. How many slots does "
-    "attention read?",
+    "A request has three pages of 16 slots, and 37 of its tokens are written. Behind them lie 11 slots with whatever "
+    "was left there. Attention goes through the pages. By what does it know, in the third page, where to stop?",
     {
         "A": Option(
-            "48",
-            "Pages are lent whole, but they are not read whole. The last 11 slots hold nothing of this request.",
+            "it stops at the first slot that holds zeros",
+            "Nobody looks at that. And in a page that was lent before, the slots behind the last token hold no zeros.",
         ),
         "B": Option(
-            "37",
-            "All that is written, the key and value of the token that asks included, and not a slot more.",
+            "each slot of the pool has a mark: written or not",
+            "minikv keeps such a record, for its own checks. Attention never sees it: it gets numbers, and a "
+            "slot that nobody wrote has numbers too.",
         ),
         "C": Option(
-            "36",
-            "A token looks at itself too. Its own key and value are written before it asks.",
+            "by one number that it is told; with a larger one it reads on",
+            "Told 37, it reads 37. Told 40, it reads 40, and nothing holds it back.",
         ),
         "D": Option(
-            "5",
-            "That is what is written in the last page. The older pages are not summed up anywhere: each word looks at "
-            "all of them again.",
+            "it need not stop: what is not written gets the weight 0",
+            "Every slot that is read gets a score, and from it a weight. Nothing is known of it but its numbers.",
         ),
     },
-    answer="B",
+    answer="C",
 )
 
 ZERO = Question(
@@ -185,7 +185,7 @@ MAPPING = Exercise(
 GATHER = Exercise(
     "ex-4.2",
     "Gather, then attend",
-    minutes=18,
+    minutes=22,
     lines=7,
     done_when="the numbers are right, and nothing that nobody wrote for this request can change them",
     idea="It ran inside the engine, with NaN in every slot that it must not read. The answers were the engine's own.",
@@ -195,7 +195,7 @@ GATHER = Exercise(
 BY_PAGE = Exercise(
     "ex-4.3",
     "Page by page",
-    minutes=30,
+    minutes=40,
     lines=14,
     done_when="the numbers are those of 4.2, and no more than a page is ever copied",
     idea="Three things kept for each query head are enough: the largest score, the weight, the weighted sum.",
@@ -205,4 +205,4 @@ BY_PAGE = Exercise(
 
 REFERENCE = {"ex-4.1": slot_mapping, "ex-4.2": attend, "ex-4.3": attend_by_page}
 
-register(ORDER, HOW_MANY, ZERO, TOGETHER, MAPPING, GATHER, BY_PAGE)
+register(ORDER, STOP, ZERO, TOGETHER, MAPPING, GATHER, BY_PAGE)

@@ -61,6 +61,17 @@ RUNS_ON = (
 )
 
 
+SPOILS = (
+    "Whose table is it, and who needs it after you?",
+    "The list that you are given is the request's own page table. To take one apart, make a copy first.",
+)
+TIMES = (
+    "How many slots of the pool lie before page 7, with 4 slots in a page?",
+    "Page 0 begins at slot 0, page 1 at slot 4, page 2 at slot 8. You have found the right page; where does it begin?",
+    "Table 5, 3, page size 2. Draw the pool's slots, two in a page. Which is the first slot of page 5?",
+)
+
+
 def judge_mapping(thing: Any) -> Verdict:
     cases = _cases()
     got: dict[Case, list[int] | None] = {}
@@ -68,12 +79,15 @@ def judge_mapping(thing: Any) -> Verdict:
     for case in cases:
         table, start, stop, size = case
         try:
-            read = _read(thing(list(table), start, stop, size), case)
+            given = list(table)
+            read = _read(thing(given, start, stop, size), case)
         except IndexError as error:  # some mistakes run past the table where others give a wrong slot
             got[case], past_the_table = None, error
             continue
         if isinstance(read, Verdict):
             return read
+        if given != list(table):
+            return wrong("spoils-the-table", f"{_called(case)} left the table as {given}.", *SPOILS)
         got[case] = read
 
     def always(guess: Callable[[Sequence[int], int, int, int], list[int]]) -> bool:
@@ -100,7 +114,7 @@ def _read(answer: Any, case: Case) -> list[int] | Verdict:
         return wrong("no-return", f"{called} gave nothing back.", "Who needs to know the slots?")
     if hasattr(answer, "tolist"):
         answer = answer.tolist()
-    if isinstance(answer, (int, float, str)) or not hasattr(answer, "__iter__"):
+    if isinstance(answer, (int, float, str, dict)) or not hasattr(answer, "__iter__"):
         return wrong("shape", f"{called} gave {_short(answer)}.", shape)
     slots = list(answer)
     slots = [slot.item() if hasattr(slot, "item") else slot for slot in slots]
@@ -227,6 +241,22 @@ _MISTAKES: tuple[
         lambda table, start, stop, size: [table[token // size] for token in range(start, stop)],
         "table 7, 2, 5, page size 4: tokens 0 to 3 all went to slot 7. That is the number of their page.",
         ("How many slots of the pool lie before page 7?", "The pool counts its slots through all its pages."),
+    ),
+    (
+        "not-times-size",
+        lambda table, start, stop, size: [table[token // size] + token % size for token in range(start, stop)],
+        "table 7, 2, 5, page size 4: token 0 went to slot 7. Page 7 is the right page, but it does not begin there: "
+        "slot 7 is in page 1.",
+        TIMES,
+    ),
+    *(
+        (
+            "own-page-size",
+            lambda table, start, stop, size, own=own: slot_mapping(table, start, stop, own),
+            f"your pages have {own} slots, whatever the page size is.",
+            ("Which of your numbers would change on a server with larger pages?",),
+        )
+        for own in (4, 16)
     ),
     (
         "whole-pages",

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from minikv.course.chapters.carried import explain_carried
 from minikv.course.chapters.moved import largest_made
 from minikv.course.chapters.paged import Attend, Call, differ, made_up, right
 from minikv.course.chapters.reading import SHAPES, judge_call, judge_in_engine
-from minikv.course.chapters.wrong_numbers import explain_numbers, off_by
+from minikv.course.chapters.wrong_numbers import explain_numbers, wrong_by
 from minikv.course.declare import Verdict, ok, wrong
 
 if TYPE_CHECKING:
@@ -72,6 +73,14 @@ HEADS = (
     "Each query head has a softmax of its own, and so a largest score of its own.",
     "Head 0 has the score 1000, head 1 the score -1000, one token written. What should both weights be?",
 )
+UNKNOWN = (
+    "Print what you carry after each page, for one head. After the first page, is weighted sum / weight what 4.2 gives "
+    "for the tokens of that page alone?",
+    "Three things for each query head: the largest score so far, the weight, and the weighted sum, both measured from "
+    "that score.",
+    "Take pages A, B and C of the lesson, with powers of 2, and play your lines on paper. After B you should hold 4, "
+    "1.875 and 52.5.",
+)
 COPIES = (
     "Which line makes a new tensor? How many slots does it hold?",
     "Take one page at a time, use it up, and keep a few numbers for each query head. keys[page, :n] is a view and "
@@ -97,12 +106,14 @@ def _numbers(attend: Attend, call: Call, given: Any) -> Verdict:
     """The right slots were read, and the numbers are wrong."""
     if not differ(given, _mean_of_pages(call, by_tokens=False), 1e-4):
         said = "you took the mean of the pages' results, as if all pages counted the same."
-        return wrong("mean-of-pages", f"{said} It is off by {off_by(call, given)}.", *MEAN)
+        return wrong("mean-of-pages", f"{said} So {wrong_by(call, given)}.", *MEAN)
     if not differ(given, _mean_of_pages(call, by_tokens=True), 1e-4):
         said = "you took the mean of the pages' results, and each page counted by its tokens."
-        return wrong("mean-by-tokens", f"{said} It is off by {off_by(call, given)}.", *MEAN_BY_TOKENS)
-    known = explain_numbers(call, given)
+        return wrong("mean-by-tokens", f"{said} So {wrong_by(call, given)}.", *MEAN_BY_TOKENS)
+    known = explain_carried(call, given) or explain_numbers(call, given)
     level = replace(call, query=call.query * 1e-6)
+    if known.kind == "numbers":
+        known = wrong(known.kind, known.said, *UNKNOWN)
     if known.kind == "numbers" and not differ(level.answer(attend), right(level), 1e-4):
         return _rising_and_falling(attend) or known
     return known
@@ -131,11 +142,11 @@ def _rising_and_falling(attend: Attend) -> Verdict | None:
             continue
         level = replace(call, query=call.query * 1e-6)
         on_level = level.answer(attend)
-        fine = "right" if not differ(on_level, right(level), 1e-4) else f"off by {off_by(level, on_level)}"
+        fine = "you are right" if not differ(on_level, right(level), 1e-4) else wrong_by(level, on_level)
         where = "last" if rise > 0 else "first"
         said = (
-            f"where all scores are the same, you are {fine}. Where the {where} page has the largest score, you are off "
-            f"by {off_by(call, given)}."
+            f"where all scores are the same, {fine}. Where the {where} page has the largest score, "
+            f"{wrong_by(call, given)}."
         )
         return wrong("not-rescaled", said, *RESCALE)
     return None
@@ -151,8 +162,7 @@ def _far_from_zero(attend: Attend) -> Verdict | None:
         call = _with_scores(made_up(seed=22), scores)
         given = call.answer(attend)
         if differ(given, right(call), 1e-2):
-            off = off_by(call, given)
-            said = f"right on small scores. Where {where}, your answer is {off if off == 'NaN' else f'off by {off}'}."
+            said = f"right on small scores. Where {where}, {wrong_by(call, given)}."
             return wrong(kind, said, *hints)
     return None
 

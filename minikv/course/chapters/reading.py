@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from minikv.course.chapters.paged import NAN, NOISE, ZEROS, Attend, Call, differ, made_up, right, slots_that_matter
+from minikv.course.chapters.raised import explain_error
 from minikv.course.chapters.small import small_model
 from minikv.course.chapters.wrong_numbers import explain_numbers, zero_score
 from minikv.course.declare import Verdict, wrong
@@ -26,6 +27,12 @@ RESERVED = (
     "read.",
     "Page size 4, table 5, 3, 8, six tokens written. Your code reads how many slots? How many of them hold a token?",
 )
+EMPTY_PAGE = (
+    "How many tokens of that page are yours? What does your code take it for? Print it for each page.",
+    "A request may hold more pages than it needs yet. And in a slice, a negative number counts from the end.",
+    "Page size 4, table 5, 3, 8, six tokens written. For each of the three pages: how many of its slots does your code "
+    "read?",
+)
 TIMES_ZERO = (
     "What is 0 times a number that is no number?",
     "0 times NaN is NaN. A weight of 0 hides every content but that one. A slot that is never touched can hold "
@@ -36,6 +43,12 @@ OWN_TOKEN = (
     "Is the token that asks among those it looks at?",
     "Its key and value are in the pool already, and `written` counts it.",
     "One token written, the very first. What does your code read, and what should the answer be?",
+)
+AXIS = (
+    "Print the shape of what you gathered, and of what you give to one head. Which axis counts the tokens?",
+    "The axes are tokens, KV heads, numbers. One head needs all tokens of one KV head. A single index in "
+    "brackets goes to the first axis.",
+    "A list of 5 rows and 3 columns: a[1] is a row, as long as there are columns. How do you write column 1?",
 )
 PAGES = (
     "What do you do with the numbers in the table before you look into the pool?",
@@ -80,7 +93,8 @@ SHAPES: tuple[Shape, ...] = (
 def judge_reading(attend: Attend) -> Verdict | None:
     """Look at made-up calls, one after the other; None if nothing is wrong with any."""
     for seed, shape in enumerate(SHAPES):
-        found = judge_call(attend, made_up(*shape, seed=seed))
+        call = made_up(*shape, seed=seed)
+        found = judge_call(attend, call)
         if found is not None:
             return found
     return None
@@ -91,7 +105,14 @@ def judge_call(attend: Attend, call: Call, numbers: Callable[[Call, Any], Verdic
 
     Slots that must not be read hold NaN first, and something else later: whoever reads none gives the same each time.
     """
-    found = _form(attend, call.filled(ZEROS))
+    try:
+        found = _form(attend, call.filled(ZEROS))
+    except NotImplementedError:
+        raise
+    except Exception as error:
+        found = explain_error(attend, call, error)
+        if found is None:
+            raise
     if found is not None:
         return found
     expected = right(call)
@@ -146,6 +167,10 @@ def _over_read(attend: Attend, call: Call) -> Verdict:
     if read <= in_table and not slots_that_matter(attend, call, others, NOISE, values=False):
         return zero_score(written, len(read))
     pages = f"{len(call.table)} page{'s' if len(call.table) > 1 else ''} of {call.page_size}"
+    if read < in_table and not read & in_page:
+        page = min(read) // call.page_size
+        said = f"{written} tokens are written. You read {more} of page {page}, which is reserved and still empty."
+        return wrong("empty-page", said, *EMPTY_PAGE)
     if read == in_table and in_table != in_page:
         said = f"{written} tokens are written. You read all {call.reserved} slots of {pages}, all that was reserved."
         return wrong("reserved", f"{said} {_in_a_sentence(attend, 'The others')}", *RESERVED)
@@ -209,6 +234,9 @@ def _missed(attend: Attend, call: Call) -> Verdict | None:
     if not read:
         said = f"{call.written} tokens are written, and your answer is the same whatever they hold."
         return wrong("nothing-read", said, "Where in your code do you look into the pool?", *PAGES[1:])
+    if read == set(own[: call.keys.shape[2]]) and call.keys.shape[2] > 1:
+        said = f"{said} These are the first {len(read)}, as many as there are KV heads."
+        return wrong("wrong-axis", said, *AXIS)
     if missed == own[-1:]:
         return wrong("own-token", f"{said} The one you left out is the token that asks.", *OWN_TOKEN)
     if missed == own[call.written // call.page_size * call.page_size :]:

@@ -20,6 +20,12 @@ GROUPS = (
     "Write the nine query heads in a row, and under each the KV head that your code gives it. Where is the first that "
     "differs from the drawing in the exercise?",
 )
+OTHER_HEADS = (
+    "Write down the query heads of this case, and under each the KV head that it should use. What do yours do?",
+    "How many neighbours share one KV head depends on the model: 3 with 9 and 3, 2 with 4 and 2, 1 with 4 and 4. Which "
+    "of your numbers should change from model to model, and from what do you work it out?",
+    "4 query heads, 2 KV heads: heads 0 and 1 share, and 2 and 3. Work out your rule for query head 2, by hand.",
+)
 SCALE = (
     "By what are the scores multiplied before the softmax? Who says so?",
     "The factor is an argument, since models differ in it. It may not be 1 / sqrt(width).",
@@ -47,7 +53,25 @@ def explain_numbers(call: Call, given: torch.Tensor | None) -> Verdict:
     for behind in {call.in_last_page - call.written, call.reserved - call.written} - {0}:
         if not differ(given, _with(call, weigh=partial(_beside_zeros, behind=behind)), 1e-4):
             return zero_score(call.written, behind)
-    return wrong("numbers", f"you read the right slots, and the answer is off by {off_by(call, given)}.", *_OTHERS)
+    return _heads_mixed(call, given) or wrong(
+        "numbers", f"you read the right slots, and {wrong_by(call, given)}.", *_OTHERS
+    )
+
+
+def _heads_mixed(call: Call, given: torch.Tensor | None) -> Verdict | None:
+    """Each row would be right, had its query head another KV head."""
+    heads, kv_heads = call.query.shape[0], call.keys.shape[2]
+    if given is None or kv_heads == 1:
+        return None
+    by_kv_head = [_with(call, of=lambda head, kv_head=kv_head: kv_head) for kv_head in range(kv_heads)]  # type: ignore[misc]
+    used = []
+    for head in range(heads):
+        fits = (kv_head for kv_head in range(kv_heads) if not differ(given[head], by_kv_head[kv_head][head], 1e-4))
+        used.append(next(fits, None))
+    if None in used:
+        return None
+    said = f"with {heads} query heads and {kv_heads} KV heads, yours used the KV heads {', '.join(map(str, used))}."
+    return wrong("other-heads", said, *OTHER_HEADS)
 
 
 def zero_score(written: int, behind: int) -> Verdict:
@@ -55,6 +79,12 @@ def zero_score(written: int, behind: int) -> Verdict:
     slots = "1 slot" if behind == 1 else f"{behind} slots"
     said = f"{written} tokens are written. You gave {slots} behind them the score 0, and a score of 0 brings weight."
     return wrong("zero-score", said, *ZERO_SCORE)
+
+
+def wrong_by(call: Call, given: torch.Tensor | None) -> str:
+    """The same as the end of a sentence. (Not "off by 1": that sounds like another mistake.)"""
+    by = off_by(call, given)
+    return "your answer is NaN" if by == "NaN" else f"the largest error in your answer is {by}"
 
 
 def off_by(call: Call, given: torch.Tensor | None) -> str:
