@@ -9,7 +9,7 @@
 # * **prove** whose words came out, without asking the model;
 # * **count** what was reserved, what was written and what was read, and say why these are three numbers.
 #
-# You need: chapter 03, since your allocator runs here, and 04 to 07, or the words below. 65 to 70 minutes, 38 of them in
+# You need: chapter 03, since your allocator runs here, and 04 to 07, or the words below. About 70 minutes, 38 of them in
 # `exercises/08_seven_stale_pages.ipynb`.
 #
 # In a hurry, 30 minutes: make each prediction before you run the next cell, and do exercise 8.1.
@@ -346,8 +346,8 @@ assert (after.pages_reserved, after.pages_stale, after.stale_slots_read) == (0, 
 # %% [markdown]
 # Seven, seven with another question, zero with the right engine. The right engine uses the same three parts of yours
 # and the same model. (It also had a shorter past: one visit of quennell's.) It reserves nothing, because it refuses
-# before anything is reserved. Its message allows 401 tokens with an answer of 48, and 401 + 48 is 449, one more than 448. That fits
-# (the last token is not stored).
+# before anything is reserved. Its message allows 401 tokens with an answer of 48, and 401 + 48 is 449, one more than
+# 448. That fits (the last token is not stored).
 #
 # **Every part that you wrote was right.** What was missing is an agreement between the parts: what "refused" means, and
 # how long the request is.
