@@ -57,7 +57,9 @@ def _parser() -> argparse.ArgumentParser:
     course = _command(commands, "course", "your own copy of the notebooks")
     actions = course.add_subparsers(required=True, metavar="ACTION")
     start = _command(actions, "start", "make or refresh the copy; what you changed is never overwritten")
-    start.add_argument("target", nargs="?", default="my_course", help="folder for the copy (default: my_course)")
+    start.add_argument(
+        "target", nargs="?", help="folder for the copy (default: the copy around this folder, or my_course)"
+    )
     start.add_argument("--quiet", action="store_true", help="say nothing unless something is wrong")
     start.set_defaults(run=_course_start)
     status = _command(actions, "status", "how far you are: predictions made, checks that said [ok]")

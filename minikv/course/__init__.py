@@ -9,6 +9,7 @@ from minikv.course.parts import learner_or_reference
 from minikv.course.predict import keep_guess, open_guess, predict, reveal, surprises
 from minikv.course.preflight import preflight
 from minikv.course.say import progress
+from minikv.course.status import status
 
 __all__ = [
     "CheckFailed",
@@ -22,5 +23,6 @@ __all__ = [
     "preflight",
     "progress",
     "reveal",
+    "status",
     "surprises",
 ]

@@ -12,11 +12,9 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-from minikv.course.home import FOLDER, write_text
-from minikv.course.preflight import MANIFEST
+from minikv.course.home import COPY, FOLDER, MANIFEST, write_text
 from minikv.errors import MinikvError
 
-COPY = "my_course"  # where the copy is made unless told otherwise
 FOLDERS = ("notebooks", "exercises", "assets")
 _SKIPPED = {"src", ".ipynb_checkpoints", "__pycache__"}
 
@@ -25,14 +23,15 @@ class CourseNotFound(MinikvError, RuntimeError):
     """There is no checkout of the course to copy from."""
 
 
-def start(target: str | Path = COPY, quiet: bool = False, source: Path | None = None) -> Path:
+def start(target: str | Path | None = None, quiet: bool = False, source: Path | None = None) -> Path:
     """Make, or bring up to date, the learner's copy in `target`, and return its path.
 
-    `source` is the checkout of the course; without it, the one around the working directory or around
-    the installed minikv. It may be read-only. Raises `CourseNotFound` when there is none.
+    Without `target` it is the copy around the working directory if there is one, else `my_course` in it. `source` is
+    the checkout of the course; without it, the one around the working directory or around the installed minikv. It
+    may be read-only. Raises `CourseNotFound` when there is none.
     """
     course = source or checkout()
-    place = Path(target).expanduser()
+    place = Path(target).expanduser() if target else _around() or Path(COPY)
     inside = [course / folder for folder in FOLDERS if (course / folder).resolve() in place.resolve().parents]
     if inside:
         raise CourseNotFound(
@@ -126,13 +125,17 @@ def learners_copy(target: str | Path | None = None) -> Path:
 
     Raises `CourseNotFound` when there is none.
     """
-    here = Path.cwd()
-    places = [Path(target).expanduser()] if target else [here, *here.parents, here / COPY]
-    for place in places:
-        if (place / MANIFEST).is_file():
-            return place
+    place = Path(target).expanduser() if target else _around() or Path.cwd() / COPY
+    if (place / MANIFEST).is_file():
+        return place
     shown = target or COPY
     raise CourseNotFound(f"There is no copy of the course in {shown}. To make one: minikv course start {shown}")
+
+
+def _around() -> Path | None:
+    """The copy of the course that the working directory lies in, if it does."""
+    here = Path.cwd()
+    return next((place for place in (here, *here.parents) if (place / MANIFEST).is_file()), None)
 
 
 def _read_manifest(place: Path) -> dict[str, str]:

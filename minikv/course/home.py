@@ -11,6 +11,8 @@ from typing import Any
 from filelock import FileLock
 
 FOLDER = "my_minikv"
+COPY = "my_course"  # the learner's copy of the notebooks, unless they chose another name
+MANIFEST = ".minikv-course.json"  # in a learner's copy; says which minikv it was made with
 NOTES = "notes.json"
 ANSWERED = "answered"  # section of the notes: exercises whose answer is a plain value, not a part
 _LOCKED = 5.0  # seconds to wait for another notebook
@@ -19,9 +21,10 @@ _LOCKED = 5.0  # seconds to wait for another notebook
 def home() -> Path:
     """The learner's folder. It need not exist yet.
 
-    In this order: the environment variable MINIKV_HOME; the nearest `my_minikv/` from the working
-    directory upwards; beside the nearest `notebooks/` folder; in the working directory. Where the
-    last two cannot be written to (a read-only checkout), `my_minikv/` in the user's home directory.
+    In this order: the environment variable MINIKV_HOME; the nearest `my_minikv/`, or copy of the course
+    (`my_course/`), from the working directory upwards; beside the nearest `notebooks/` folder; in the working
+    directory. Where the last two cannot be written to (a read-only checkout), `my_minikv/` in the user's home
+    directory.
     """
     named = os.environ.get("MINIKV_HOME")
     if named:
@@ -34,6 +37,8 @@ def home() -> Path:
     for folder in upwards:
         if (folder / FOLDER).is_dir():
             return folder / FOLDER
+        if (folder / COPY / MANIFEST).is_file():
+            return folder / COPY / FOLDER
     beside = next((folder for folder in upwards if (folder / "notebooks").is_dir()), here)
     return (beside if os.access(beside, os.W_OK) else Path.home()) / FOLDER
 

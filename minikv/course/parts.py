@@ -15,6 +15,7 @@ from minikv.course.home import FOLDER, home, write_text
 from minikv.course.source import PART_MODULE, CannotKeep, is_definition, standalone_source
 
 _FIRST_LINE = re.compile(r"# (ex-\d+\.\d+) (\w+)\b")
+_PART_FILE = re.compile(r"ex_\d+_\d+\.py")  # and not what `course reset` has put aside
 _LOADING = 10.0  # seconds that a kept file may take to load
 
 
@@ -58,7 +59,7 @@ def part_file(exercise_id: str) -> Path:
 
 def kept_parts() -> list[str]:
     """The ids of the exercises whose parts are kept, in order."""
-    files = home().glob("ex_*.py")
+    files = (path for path in home().glob("ex_*.py") if _PART_FILE.fullmatch(path.name))
     found = [_FIRST_LINE.match(path.read_text(encoding="utf-8", errors="replace")) for path in files]
     ids = [match[1] for match in found if match]
     return sorted(ids, key=lambda one: [int(number) for number in re.findall(r"\d+", one)])

@@ -24,7 +24,7 @@ def predict(question_id: str, choice: object, sure: bool = False) -> None:
     if letter in question.options:
         letter = _keep(question, letter, sure is True)
     elif choice is ... or choice is None or choice == "":
-        say(f"[ ] {question.id}: no prediction yet")
+        letter = _still_there(question)
     else:
         say(f"[ ] {question.id}: {choice!r} is not one of the options. Choose {_letters(question)}.")
     say(question.text)
@@ -60,7 +60,8 @@ def surprises(chapter: int) -> None:
     if not made:
         say(f"Chapter {chapter:02d}: you made no predictions, so there are no surprises to list.")
     elif not surprising:
-        say(f"Chapter {chapter:02d}: nothing surprised you.")
+        of = "" if len(made) == len(kept) else f" You made {len(made)} of {len(kept)} predictions."
+        say(f"Chapter {chapter:02d}: nothing surprised you.{of}")
     else:
         say(f"Chapter {chapter:02d}, your surprises:")
         for question, (letter, sure) in sorted(surprising, key=lambda item: not item[1][1]):
@@ -75,8 +76,9 @@ def keep_guess(text: object) -> str:
     """Keep one sentence of yours, `my_guess = keep_guess("...")`, to be opened again in chapter 09."""
     guess = text.strip() if isinstance(text, str) else ""
     if not guess.strip(".… "):
-        say("[ ] no guess yet")
-        return ""
+        before = noted("guesses", "cold-open")
+        say("Your guess is kept. Chapter 09 opens it again." if isinstance(before, str) else "[ ] no guess yet")
+        return before if isinstance(before, str) else ""
     if note("guesses", "cold-open", guess):
         say("Kept. Chapter 09 opens it again.")
     return guess
@@ -103,6 +105,16 @@ def _keep(question: Question, letter: str, sure: bool) -> str:
     if first == (letter, sure) or note(_PREDICTIONS, question.id, guess):
         say(f"[{letter}] {question.id}: kept{', and you are sure' if sure else ''}. Run on to see.")
     return letter
+
+
+def _still_there(question: Question) -> str:
+    """Say what was predicted on another day, or how to predict; returns the letter, if there is one."""
+    kept = _kept(question)
+    if kept is None:
+        say(f'[ ] {question.id}: no prediction yet. Yours goes in like this: predict("{question.id}", "A")')
+        return ""
+    say(f"[{kept[0]}] {question.id}: you predicted this before.")
+    return kept[0]
 
 
 def _kept(question: Question) -> tuple[str, bool] | None:

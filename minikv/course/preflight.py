@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 from minikv.config import TRANSFORMERS, version_numbers
-from minikv.course.home import home
+from minikv.course.home import MANIFEST, home
 from minikv.course.lab_server import EXTENSIONS, ask_server, started_by_a_server
 from minikv.course.say import say
 
@@ -23,8 +23,6 @@ OLDEST_TORCH = (2, 11)
 GIB = 2**30
 MEMORY_GIB = 3
 DISK_GIB = 2
-
-MANIFEST = ".minikv-course.json"  # in a learner's copy; says which minikv it was made with
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from minikv.course.copy import checkout, learners_copy, without_answers
 from minikv.course.declare import Exercise, find, not_known
-from minikv.course.home import write_text
+from minikv.course.home import FOLDER, home, write_text
 from minikv.course.parts import part_file
 from minikv.errors import MinikvError
 
@@ -41,7 +42,7 @@ def reset(exercise_id: str, target: str | Path | None = None) -> list[str]:
         )
     mine = place / "exercises" / pristine.name
     done = [_reset_cells(mine, pristine, exercise_id)]
-    part = part_file(exercise_id)
+    part = (home() if os.environ.get("MINIKV_HOME") else place / FOLDER) / part_file(exercise_id).name
     if part.exists():
         done.append(f"Your kept part is now {part.parent.name}/{part.replace(_aside(part)).name}.")
     return done
@@ -61,12 +62,14 @@ def _reset_cells(mine: Path, pristine: Path, exercise_id: str) -> str:
     stubs = [cell for cell in fresh if _belongs(cell, exercise_id)]
     if all(any(_same(cell, stub) for cell in cells) for stub in stubs):
         return f"{exercise_id} in {mine.name} is as it was handed out."
-    for stub in stubs:
+    place = len(cells)
+    for stub in reversed(stubs):
         if stub["id"] in ids:
-            cells[ids.index(stub["id"])] = stub
-        else:  # the learner deleted the cell: it comes back at the end
-            cells.append(stub)
-            ids.append(stub["id"])
+            place = ids.index(stub["id"])
+            cells[place] = stub
+        else:  # the learner deleted the cell: it comes back before what followed it
+            cells.insert(place, stub)
+            ids.insert(place, stub["id"])
     aside = _aside(mine)
     write_text(aside, before)
     write_text(mine, json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
@@ -78,7 +81,8 @@ def _reset_cells(mine: Path, pristine: Path, exercise_id: str) -> str:
 
 def _belongs(cell: dict[str, Any], exercise_id: str) -> bool:
     tags = cell.get("metadata", {}).get("tags", [])
-    return "exercise" in tags and f"{exercise_id}:" in "".join(cell.get("source", ""))
+    source = "".join(cell.get("source", ""))
+    return ("exercise" in tags and f"{exercise_id}:" in source) or ("check" in tags and f'"{exercise_id}"' in source)
 
 
 def _same(cell: dict[str, Any], stub: dict[str, Any]) -> bool:

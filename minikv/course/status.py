@@ -16,8 +16,9 @@ _TITLE = re.compile(r"Chapter \d\d, ([^:.]+)")
 
 
 def status() -> None:
-    """Print, for each chapter, the predictions you made and the exercises whose check said [ok]."""
+    """Print, for each chapter, the predictions you made and the exercises whose check said [ok], and what is next."""
     done = {*kept_parts(), *_answered()}
+    next_one = 0 if noted("guesses", "cold-open") is None and not done else None
     print(f"what is yours is kept in {home()}")
     print()
     print(f"{'chapter':<32}  {'predictions':>11}  exercises")
@@ -26,6 +27,10 @@ def status() -> None:
         made = sum(noted("predictions", question.id) is not None for question in questions)
         shown = "  ".join(f"[{'ok' if one.id in done else ' '}] {one.id[3:]}" for one in exercises)
         print(f"{number:02d} {_title(number):<29}  {f'{made} of {len(questions)}':>11}  {shown}".rstrip())
+        if next_one is None and not all(one.id in done for one in exercises):
+            next_one = number
+    print()
+    print("next: " + ("nothing is left" if next_one is None else f"chapter {next_one:02d}, in notebooks/"))
 
 
 def numbers() -> Iterator[int]:

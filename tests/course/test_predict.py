@@ -28,7 +28,8 @@ def question() -> Question:
 def test_no_prediction_yet(capsys: pytest.CaptureFixture[str]) -> None:
     predict("p-97.1", ...)
     out = capsys.readouterr().out
-    assert out.splitlines()[0] == "[ ] p-97.1: no prediction yet"
+    first = '[ ] p-97.1: no prediction yet. Yours goes in like this: predict("p-97.1", "A")'
+    assert out.splitlines()[0] == first
     assert "What does page 3 hold?" in out and "A  zeros" in out and ">" not in out
 
 
@@ -37,6 +38,17 @@ def test_a_choice_is_kept_in_the_learners_folder(learner: Path, capsys: pytest.C
     assert "[B] p-97.1: kept, and you are sure" in capsys.readouterr().out
     kept = json.loads((learner / "notes.json").read_text())["predictions"]["p-97.1"]
     assert kept == {"choice": "B", "sure": True, "revealed": False}
+
+
+def test_what_was_kept_on_another_day_is_still_there(capsys: pytest.CaptureFixture[str]) -> None:
+    predict("p-97.1", "B")
+    keep_guess("the pages were old")
+    capsys.readouterr()
+    predict("p-97.1", ...)
+    assert keep_guess("...") == "the pages were old"
+    out = capsys.readouterr().out
+    assert out.startswith("[B] p-97.1: you predicted this before.") and "> B" in out
+    assert "Your guess is kept. Chapter 09 opens it again." in out and "no guess yet" not in out
 
 
 @pytest.mark.parametrize("choice", ["C", 3, ["A"], object, "A or B"])

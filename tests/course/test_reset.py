@@ -82,10 +82,50 @@ def test_reset_leaves_other_exercises_alone(copy: Path) -> None:
     assert any("".join(cell["source"]).endswith("# mine") for cell in cells)
 
 
+def test_reset_forgets_what_the_check_said(copy: Path, learner: Path, capsys: Out) -> None:
+    """Not only the cell: its check's output, and what `status` says, also from the folder above the copy."""
+
+    def checked(cells: list[dict[str, Any]]) -> None:
+        answer(cells)
+        cell = next(cell for cell in cells if 'check("ex-3.1"' in "".join(cell["source"]))
+        cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "[ok] ex-3.1"}]
+
+    edit(copy, checked)
+    keep_a_part(learner)
+    assert main(["course", "reset", "ex-3.1"]) == 0
+    assert "[ok] ex-3.1" not in (copy / "exercises" / "03_pages.ipynb").read_text()
+    capsys.readouterr()
+    main(["course", "status"])
+    assert "[ ] 3.1" in capsys.readouterr().out
+
+
 def test_a_deleted_cell_comes_back(copy: Path) -> None:
     edit(copy, lambda cells: cells.remove(next(c for c in cells if "def pages_and_empty" in "".join(c["source"]))))
     assert main(["course", "reset", "ex-3.1"]) == 0
-    assert STUB in "".join(exercise_cell(copy)["source"])
+    cells = json.loads((copy / "exercises" / "03_pages.ipynb").read_text())["cells"]
+    sources = ["".join(cell["source"]) for cell in cells]
+    stub = next(index for index, source in enumerate(sources) if STUB in source)
+    assert sources[stub + 1] == 'check("ex-3.1", pages_and_empty)'
+
+
+def test_from_the_folder_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out) -> None:
+    """Where the README's commands are run: the parts are those of the copy, and none appear elsewhere."""
+    monkeypatch.delenv("MINIKV_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    place = start(quiet=True).resolve()
+    keep_a_part(place / "my_minikv")
+    main(["course", "status"])
+    assert "[ok] 3.1" in capsys.readouterr().out
+    assert main(["course", "reset", "ex-3.1"]) == 0
+    main(["course", "status"])
+    out = capsys.readouterr().out
+    assert "[ ] 3.1" in out and "my_minikv/ex_3_1.old1.py" in out
+    monkeypatch.chdir(place / "notebooks")
+    assert start(quiet=True).resolve() == place.resolve() and not (place / "notebooks" / "my_course").exists()
+    other = start(tmp_path / "other", quiet=True)
+    keep_a_part(other / "my_minikv")
+    assert main(["course", "reset", "ex-3.1", "--target", str(other)]) == 0
+    assert not (other / "my_minikv" / "ex_3_1.py").exists()
 
 
 def test_reset_of_an_untouched_exercise_makes_no_copies(copy: Path, capsys: Out) -> None:
