@@ -27,7 +27,7 @@ setup: ## environment, packages and weights in .venv; done steps are skipped
 
 lab: setup ## set up, then open the course in JupyterLab, in your own copy my_course/
 	@$(PY) -m minikv course start --quiet
-	$(PY) -m jupyterlab my_course/notebooks/00_preflight.ipynb --ServerApp.root_dir="$(CURDIR)/my_course" $(AS_ROOT) $(LAB_ARGS)
+	$(PY) -m jupyterlab --ServerApp.root_dir="$(CURDIR)/my_course" --LabApp.default_url=/lab/tree/notebooks/00_preflight.ipynb $(AS_ROOT) $(LAB_ARGS)
 
 demo: setup ## set up, then tell the incident in the terminal, with a real model
 	@$(TEST_ENV) $(PY) -m minikv incident --scale article

