@@ -40,7 +40,8 @@ if CACHE:
     os.environ["MINIKV_CACHE"] = CACHE
 python = HERE / "venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 course = HERE / "my_course"
-command = [python, "-m", "jupyterlab", course / "notebooks" / "00_preflight.ipynb", f"--ServerApp.root_dir={{course}}"]
+first = "--LabApp.default_url=/lab/tree/notebooks/00_preflight.ipynb"
+command = [python, "-m", "jupyterlab", f"--ServerApp.root_dir={{course}}", first]
 if hasattr(os, "geteuid") and os.geteuid() == 0:
     command.append("--allow-root")  # Jupyter refuses to run as root (containers) unless told
 try:

@@ -107,6 +107,9 @@ my_guess = keep_guess("...")
 # * Each exercise has a **check** right below it. It tells you what your code did. When it says `[ok]`, your code is
 #   kept in `my_minikv/`, and the server of the later chapters runs on it.
 # * Stuck? Take the reference and go on. Nothing is locked.
+# * Come back another day: `make lab` again. Open the lesson where you were, click into the cell where you stopped, and
+#   choose *Run > Run All Above Selected Cell*. Your predictions and your parts are kept.
+# * How far are you? `from minikv.course import status; status()` in any cell shows it.
 #
 # | no. | chapter | the question | minutes |
 # |---|---|---|---|
@@ -125,7 +128,8 @@ my_guess = keep_guess("...")
 #
 # Three hours and no more? Take the chapters in bold.
 #
-# Next: `notebooks/01_what_is_a_kv_cache.ipynb`, or `notebooks/03_pages.ipynb` on the short path.
+# Next: [notebooks/01_what_is_a_kv_cache.ipynb](01_what_is_a_kv_cache.ipynb), or
+# [notebooks/03_pages.ipynb](03_pages.ipynb) on the short path.
 
 # %%
 print("chapter 00: done")

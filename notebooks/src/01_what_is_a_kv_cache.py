@@ -10,7 +10,7 @@
 # * **compute** by hand what a model does with the keys and values that it kept.
 #
 # You need: Python with a function and a list. You have seen an array. You need not know how a language model works.
-# About 70 minutes, 35 of them in `exercises/01_what_is_a_kv_cache.ipynb`.
+# About 70 minutes, 35 of them in [exercises/01_what_is_a_kv_cache.ipynb](../exercises/01_what_is_a_kv_cache.ipynb).
 #
 # In a hurry, 30 minutes: run all cells down to *What is inside* and read on from there. Make the predictions, and do
 # only exercise 1.3. If you know transformers well, do the same; p-1.2 and the last experiment are for you.
@@ -100,8 +100,9 @@ for position, (token, guess) in enumerate(zip(question, rows.argmax(dim=1).tolis
 # add it to the text, and again. If it always chooses the token with the best score, this is called *greedy*. Every
 # chat program has such a loop inside.
 #
-# **Now exercise 1.1** in `exercises/01_what_is_a_kv_cache.ipynb`, 8 minutes: write that loop. Then come back: the next
-# cell uses your function. The text that you begin with is called the *prompt*.
+# **Now exercise 1.1** in [exercises/01_what_is_a_kv_cache.ipynb](../exercises/01_what_is_a_kv_cache.ipynb), 8 minutes:
+# write that loop. Then come back: the next cell uses your function. The text that you begin with is called the
+# *prompt*.
 
 # %%
 greedy = learner_or_reference("ex-1.1")
@@ -188,7 +189,8 @@ print("  ", [round(number, 1) for number in kept[0].keys[3, 0, :8].tolist()])
 # ### One token more
 #
 # That is what happens in each round of your loop: the text gets one token longer. Run the cell to see the question.
-# Then put a letter in place of `...`, add `sure=True` if you are, and run it again. Nobody scores it.
+# Then put a letter in quotation marks, such as `"B"`, in place of `...`, add `sure=True` if you are, and run it again.
+# Nobody scores it.
 
 # %%
 predict("p-1.1", ...)
@@ -545,6 +547,8 @@ my_sentence = "..."
 # whoever they belong to.
 #
 # Next: what does this cost? One token leaves more behind than you think.
+#
+# Go on with [notebooks/02_the_memory_bill.ipynb](02_the_memory_bill.ipynb).
 
 # %%
 surprises(1)

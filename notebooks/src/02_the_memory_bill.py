@@ -9,7 +9,8 @@
 # * **compare** what keys and values take with what the model itself takes;
 # * **find the gap** between what a server promises and what it has room for.
 #
-# You need: chapter 01, and Python with a dict. About 55 minutes, 27 of them in `exercises/02_the_memory_bill.ipynb`.
+# You need: chapter 01, and Python with a dict. About 55 minutes, 27 of them in
+# [exercises/02_the_memory_bill.ipynb](../exercises/02_the_memory_bill.ipynb).
 #
 # In a hurry, 30 minutes: make the first two predictions, skip exercise 2.1, and do exercise 2.2. It then uses a
 # reference in place of your 2.1 and says so.
@@ -60,8 +61,8 @@ print(", ".join(configs))
 #
 # First a bet. Take the five models below. Keys and values are kept in 16 bits, which is two bytes for each number.
 #
-# Run the cell to see the question. Then put a letter in place of `...`, add `sure=True` if you are, and run it again.
-# Nobody scores it.
+# Run the cell to see the question. Then put a letter in quotation marks, such as `"B"`, in place of `...`, add
+# `sure=True` if you are, and run it again. Nobody scores it.
 
 # %%
 predict("p-2.1", ...)
@@ -136,8 +137,9 @@ for field in ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_ke
 #
 # How many bits or bytes a number takes is called the **precision**. Most servers keep 16 bits, and some 8.
 #
-# **Now exercise 2.1** in `exercises/02_the_memory_bill.ipynb`, 15 minutes. You get twelve configurations, and what a
-# token costs in each. Find the rule. Then come back: the next cell uses your function.
+# **Now exercise 2.1** in [exercises/02_the_memory_bill.ipynb](../exercises/02_the_memory_bill.ipynb), 15 minutes. You
+# get twelve configurations, and what a token costs in each. Find the rule. Then come back: the next cell uses your
+# function.
 
 # %%
 bytes_per_token = learner_or_reference("ex-2.1")
@@ -434,6 +436,8 @@ my_sentence = "..."
 # | 5 | It reads all 8. In 7 of them lies what strangers wrote before. | not yet |
 #
 # Next: memory is given out in pieces, and taken back. What is in a piece when you get it?
+#
+# Go on with [notebooks/03_pages.ipynb](03_pages.ipynb).
 
 # %%
 surprises(2)

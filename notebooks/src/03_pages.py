@@ -10,7 +10,7 @@
 # * **read** memory that was given back, and see text in it.
 #
 # You need: Python with a class and a list. You have seen an array. About 80 minutes, 45 of them in
-# `exercises/03_pages.ipynb`.
+# [exercises/03_pages.ipynb](../exercises/03_pages.ipynb).
 #
 # In a hurry, 30 minutes: read the five words (*slot, page, pool, lend, owner*), run all cells down to *What is in a
 # page when you get it?*, begin there, and do only exercise 3.3.
@@ -75,8 +75,8 @@ print(f"one token: {model.geometry.bytes_per_token(model.dtype):,} bytes of keys
 # A server never knows how long an answer will be. It knows what the request announced: at most 128 tokens, say. One way
 # is to give each request one block of 128 slots. The other is to lend a page when a token needs it, and not before.
 #
-# Run the cell to see the question. Then put a letter in place of `...`, add `sure=True` if you are, and run it again.
-# Nobody scores it.
+# Run the cell to see the question. Then put a letter in quotation marks, such as `"B"`, in place of `...`, add
+# `sure=True` if you are, and run it again. Nobody scores it.
 
 # %%
 predict("p-3.1", ...)
@@ -131,7 +131,8 @@ print("the same answers:", said[0] == said[1])
 # everybody uses all that was announced, pages buy little. They pay because most requests do not. Chapter 05 is about
 # that choice.
 #
-# **Now exercise 3.1** in `exercises/03_pages.ipynb`, 5 minutes. Then come back: the next cell uses your function.
+# **Now exercise 3.1** in [exercises/03_pages.ipynb](../exercises/03_pages.ipynb), 5 minutes. Then come back: the next
+# cell uses your function.
 #
 # Before you run the next cell: are large pages better than small ones?
 
@@ -508,6 +509,10 @@ my_sentence = "..."
 # But you know what lies in those seven pages, and that it can be read.
 #
 # Next: Ada's pages can lie anywhere in the pool. How does attention find her tokens, and where must it stop?
+#
+# Go on with [notebooks/04_reading_through_a_page_table.ipynb](04_reading_through_a_page_table.ipynb).
+#
+# On the short path (00, 03, 08)? Go on with [notebooks/08_seven_stale_pages.ipynb](08_seven_stale_pages.ipynb).
 
 # %%
 surprises(3)

@@ -10,7 +10,7 @@
 # * **stop** at the last slot that was written, and show what happens to those who read on.
 #
 # You need: chapter 03, and from chapter 01 what a key and a value are for. About 105 minutes, 73 of them in
-# `exercises/04_reading_through_a_page_table.ipynb`.
+# [exercises/04_reading_through_a_page_table.ipynb](../exercises/04_reading_through_a_page_table.ipynb).
 #
 # In a hurry, 35 minutes: run all cells down to *Where must it stop?*, begin there, and do only exercise 4.2. If page by
 # page is too much for today, leave out 4.3: nothing later needs it.
@@ -95,8 +95,9 @@ print("tokens:", len(ids))
 # its slot. The slots of some tokens in a row are their **slot mapping**: where the engine puts new tokens, and where it
 # finds old ones.
 #
-# **Now exercise 4.1** in `exercises/04_reading_through_a_page_table.ipynb`, 8 minutes. Then come back: the next cell
-# uses your function.
+# **Now exercise 4.1** in
+# [exercises/04_reading_through_a_page_table.ipynb](../exercises/04_reading_through_a_page_table.ipynb), 8 minutes. Then
+# come back: the next cell uses your function.
 
 # %%
 slot_mapping = learner_or_reference("ex-4.1")
@@ -558,6 +559,8 @@ my_sentence = "..."
 # that would have to be wrong.
 #
 # Next: your function answers for one token. A server has many people waiting. Who runs next?
+#
+# Go on with [notebooks/05_prefill_decode_batch.ipynb](05_prefill_decode_batch.ipynb).
 
 # %%
 surprises(4)

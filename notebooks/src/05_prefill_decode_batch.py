@@ -13,7 +13,7 @@
 # * **compare** plans by what people notice: when the first word comes, and how long an answer stands still.
 #
 # You need: pages that are lent (chapter 03), and the word *written* (chapter 04). About 90 minutes, 36 of them in
-# `exercises/05_prefill_decode_batch.ipynb`.
+# [exercises/05_prefill_decode_batch.ipynb](../exercises/05_prefill_decode_batch.ipynb).
 #
 # In a hurry, 35 minutes: make the first two predictions, do exercise 5.1 and not 5.2, and look at *The same five
 # requests, three plans*.
@@ -180,8 +180,8 @@ print(lanes(play(plan_one, FIVE, budget=24)).text)
 # %% [markdown]
 # R5 waits for most of the run, while a step computes one token out of 24 that it could. We can do better.
 #
-# **Now exercise 5.1** in `exercises/05_prefill_decode_batch.ipynb`, 18 minutes. Then come back: the next cell uses your
-# function.
+# **Now exercise 5.1** in [exercises/05_prefill_decode_batch.ipynb](../exercises/05_prefill_decode_batch.ipynb), 18
+# minutes. Then come back: the next cell uses your function.
 
 # %%
 plan_whole = learner_or_reference("ex-5.1")
@@ -538,6 +538,8 @@ my_sentence = "..."
 # that. The two kinds of work get in each other's way.
 #
 # Next: your plan starts whoever comes. But what about a request that can never fit? Somebody has to say so, and early.
+#
+# Go on with [notebooks/06_the_door.ipynb](06_the_door.ipynb).
 
 # %%
 surprises(5)

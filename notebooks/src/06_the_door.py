@@ -10,7 +10,7 @@
 # * **choose** a handful of requests that show whether a door is right.
 #
 # You need: what is written and what is known after a prompt (chapter 05). About 50 minutes, 26 of them in
-# `exercises/06_the_door.ipynb`.
+# [exercises/06_the_door.ipynb](../exercises/06_the_door.ipynb).
 #
 # In a hurry, 25 minutes: read the four words, run all cells down to *What a refusal says*, do exercise 6.1, and look at
 # *A line of lengths*.
@@ -193,8 +193,8 @@ print("the third, later:  ", engine.generate([text[:20]], params(4))[0].status)
 # %% [markdown]
 # It was. A caller can rely on both numbers: 400, change the request; 429, come back.
 #
-# **Now exercise 6.1** in `exercises/06_the_door.ipynb`, 18 minutes: write the door. Then come back: the next cell uses
-# your function.
+# **Now exercise 6.1** in [exercises/06_the_door.ipynb](../exercises/06_the_door.ipynb), 18 minutes: write the door.
+# Then come back: the next cell uses your function.
 
 # %% [markdown]
 # ## Your door in the engine
@@ -547,6 +547,8 @@ my_sentence = "..."
 # | 5 | It reads all 8. In 7 of them lies what strangers wrote before. | not yet: *why* it reads them is open |
 #
 # Next: two machines, each with a pool and a door of its own. One of the two says no. Who hears it?
+#
+# Go on with [notebooks/07_two_machines.ipynb](07_two_machines.ipynb).
 
 # %%
 surprises(6)

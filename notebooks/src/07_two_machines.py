@@ -10,7 +10,7 @@
 # * **deceive** a receiver that asks for one thing too few.
 #
 # You need: chapters 03 to 06, above all *page*, *reserved*, *prefill*, *decode* and your door. About 75 minutes, 38 of
-# them in `exercises/07_two_machines.ipynb`.
+# them in [exercises/07_two_machines.ipynb](../exercises/07_two_machines.ipynb).
 #
 # In a hurry, 40 minutes: go down to the first picture with predictions p-7.1 and p-7.2, do exercise 7.1, and run the
 # rest.
@@ -249,8 +249,8 @@ reveal("p-7.3")
 # page, second page. A key carries its position inside, and each node has a page table of its own, so attention finds
 # everything (chapter 04).
 #
-# **Now exercise 7.1** in `exercises/07_two_machines.ipynb`, 25 minutes: `receive`, complete or nothing. Then come back:
-# the next cell uses your function.
+# **Now exercise 7.1** in [exercises/07_two_machines.ipynb](../exercises/07_two_machines.ipynb), 25 minutes: `receive`,
+# complete or nothing. Then come back: the next cell uses your function.
 
 # %% [markdown]
 # ## Your receiver in a cluster
@@ -476,6 +476,8 @@ same = mine(model=model)
 # %% [markdown]
 # In the next chapter we put two historical parts in place of yours, the door and the receiver. Your allocator and your
 # attention stay, unchanged and correct. And they will speak a stranger's words.
+#
+# Go on with [notebooks/08_seven_stale_pages.ipynb](08_seven_stale_pages.ipynb).
 
 # %%
 surprises(7)

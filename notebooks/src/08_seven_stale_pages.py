@@ -9,8 +9,8 @@
 # * **prove** whose words came out, without asking the model;
 # * **count** what was reserved, what was written and what was read, and say why these are three numbers.
 #
-# You need: chapter 03, since your allocator runs here, and 04 to 07, or the words below. About 70 minutes, 38 of them in
-# `exercises/08_seven_stale_pages.ipynb`.
+# You need: chapter 03, since your allocator runs here, and 04 to 07, or the words below. About 70 minutes, 38 of them
+# in [exercises/08_seven_stale_pages.ipynb](../exercises/08_seven_stale_pages.ipynb).
 #
 # In a hurry, 30 minutes: make each prediction before you run the next cell, and do exercise 8.1.
 #
@@ -86,7 +86,7 @@ print(f"context:      {day.context_length:,} tokens, promised to everybody")
 # wrong with the rule. Each node applies it to its own pool. Here prefill refuses from min(8191, 447) - 5 = 442 tokens
 # on, and decode from min(8191, 4095) - 5 = 4,090 on.
 #
-# Make your guess: put a letter in place of `...`, and add `sure=True` if you are.
+# Make your guess: put a letter in quotation marks, such as `"B"`, in place of `...`, and add `sure=True` if you are.
 
 # %%
 predict("p-8.1", ...)
@@ -241,7 +241,8 @@ reveal("p-8.2")
 # along, out of a page of the prefill node.
 #
 # These counts come from the server's own book, which notes for each slot who wrote it. Could you get them from outside,
-# from the events alone? **Now exercise 8.1** in `exercises/08_seven_stale_pages.ipynb`, 15 minutes.
+# from the events alone? **Now exercise 8.1** in
+# [exercises/08_seven_stale_pages.ipynb](../exercises/08_seven_stale_pages.ipynb), 15 minutes.
 
 # %% [markdown]
 # ## The picture
@@ -498,8 +499,8 @@ my_sentence = "..."
 # | 4 | A second machine makes room for 8 pages. It is sent one. | I can explain this |
 # | 5 | It reads all 8. In 7 of them lies what strangers wrote before. | I can explain this |
 #
-# One question for the next days, until chapter 09 is there: how many parts of this server believed 490, how many
-# believed 1, and when did they first disagree?
+# Chapter 09 is not written yet. One question for the days until it is there: how many parts of this server believed
+# 490, how many believed 1, and when did they first disagree?
 
 # %%
 surprises(8)

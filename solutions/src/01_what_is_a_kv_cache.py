@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 01 What is a KV cache? Exercises
 #
-# Read `notebooks/01_what_is_a_kv_cache.ipynb` first; it says when to come here. Each check says what your code did.
-# `[ ]` is not attempted yet, `[x]` comes with a hint, and a further one if the same thing happens again. `[ok]` keeps
-# your code in `my_minikv/`, and from then on the course runs on it.
+# Read [notebooks/01_what_is_a_kv_cache.ipynb](../notebooks/01_what_is_a_kv_cache.ipynb) first; it says when to come
+# here. Each check says what your code did. `[ ]` is not attempted yet, `[x]` comes with a hint, and a further one if
+# the same thing happens again. `[ok]` keeps your code in `my_minikv/`, and from then on the course runs on it.
 
 # %%
 import torch
@@ -55,6 +55,9 @@ check("ex-1.1", greedy)
 # before. That is the waste that this chapter is about.
 
 # %% [markdown]
+# Back to [the lesson](../notebooks/01_what_is_a_kv_cache.ipynb).
+
+# %% [markdown]
 # ## Exercise 1.2: what changes
 #
 # Difficulty 2 of 5 · importance 5 of 5 · 12 minutes · about 6 lines
@@ -104,7 +107,7 @@ check("ex-1.2", changed)
 # up and down would cancel.
 
 # %% [markdown]
-# Back to the lesson.
+# Back to [the lesson](../notebooks/01_what_is_a_kv_cache.ipynb).
 
 # %% [markdown]
 # ## Exercise 1.3: attention of one new token
@@ -175,7 +178,7 @@ check("ex-1.3", attend)
 # not matter to the result, as long as weights and values have the same one: it is a sum.
 
 # %% [markdown]
-# Back to the lesson, where your function runs in a real layer.
+# Back to [the lesson](../notebooks/01_what_is_a_kv_cache.ipynb), where your function runs in a real layer.
 
 # %% [markdown]
 # ## Stretch: a cache of your own

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 02 The memory bill: exercises
 #
-# Read `notebooks/02_the_memory_bill.ipynb` first; it says when to come here. Each check says what your code did. `[ ]`
-# is not attempted yet, `[x]` comes with a hint, and a further one if the same thing happens again. `[ok]` keeps your
-# code in `my_minikv/`, and from then on the course runs on it.
+# Read [notebooks/02_the_memory_bill.ipynb](../notebooks/02_the_memory_bill.ipynb) first; it says when to come here.
+# Each check says what your code did. `[ ]` is not attempted yet, `[x]` comes with a hint, and a further one if the same
+# thing happens again. `[ok]` keeps your code in `my_minikv/`, and from then on the course runs on it.
 
 # %%
 from minikv.course import check, learner_or_reference
@@ -69,6 +69,9 @@ check("ex-2.1", bytes_per_token)
 # from the same row.
 
 # %% [markdown]
+# Back to [the lesson](../notebooks/02_the_memory_bill.ipynb).
+
+# %% [markdown]
 # ## Exercise 2.2: the gap
 #
 # Difficulty 2 of 5 · importance 5 of 5 · 12 minutes · about 5 lines
@@ -116,7 +119,8 @@ check("ex-2.2", gap)
 # somebody wrote when the model was made. That is the whole problem.
 
 # %% [markdown]
-# Back to the lesson: with this function you see what was promised and is not there.
+# Back to [the lesson](../notebooks/02_the_memory_bill.ipynb): with this function you see what was promised and is not
+# there.
 
 # %% [markdown]
 # ## Stretch: who promises too much?

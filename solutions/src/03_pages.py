@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 03 Pages: exercises
 #
-# Read `notebooks/03_pages.ipynb` first; it says when to come here. Each check says what your code did. `[ ]` is not
-# attempted yet, `[x]` comes with a hint, and a further one if the same thing happens again. `[ok]` keeps your code in
-# `my_minikv/`, and from then on the course runs on it.
+# Read [notebooks/03_pages.ipynb](../notebooks/03_pages.ipynb) first; it says when to come here. Each check says what
+# your code did. `[ ]` is not attempted yet, `[x]` comes with a hint, and a further one if the same thing happens again.
+# `[ok]` keeps your code in `my_minikv/`, and from then on the course runs on it.
 
 # %%
 from collections import deque
@@ -46,6 +46,9 @@ check("ex-3.1", pages_and_empty)
 # `//` rounds down. Turned around twice, with a minus before and after, it rounds up. `(tokens + page_size - 1) //
 # page_size` does the same. `math.ceil(tokens / page_size)` is right too for every pool that exists; it goes through a
 # float, and from 2**53 on floats cannot tell neighbouring whole numbers apart.
+
+# %% [markdown]
+# Back to [the lesson](../notebooks/03_pages.ipynb).
 
 # %% [markdown]
 # ## Exercise 3.2: an allocator
@@ -107,6 +110,9 @@ check("ex-3.2", Allocator)
 # `some_list.pop(0)`, or cutting a slice off.
 
 # %% [markdown]
+# Back to [the lesson](../notebooks/03_pages.ipynb).
+
+# %% [markdown]
 # ## Exercise 3.3: read a freed page
 #
 # Difficulty 2 of 5 · importance 5 of 5 · 15 minutes · about 4 lines
@@ -150,7 +156,7 @@ check("ex-3.3", read_page)
 # training, no guessing and no knowledge of the language.
 
 # %% [markdown]
-# Back to the lesson: with this function you read Ada's letter.
+# Back to [the lesson](../notebooks/03_pages.ipynb): with this function you read Ada's letter.
 
 # %% [markdown]
 # ## Stretch: a million pages

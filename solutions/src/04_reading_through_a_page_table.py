@@ -1,9 +1,10 @@
 # %% [markdown]
 # # 04 Reading through a page table: exercises
 #
-# Read `notebooks/04_reading_through_a_page_table.ipynb` first; it says when to come here. Each check says what your
-# code did. `[ ]` is not attempted yet, `[x]` comes with a hint, and a further one if the same thing happens again.
-# `[ok]` keeps your code in `my_minikv/`, and from then on the course runs on it.
+# Read [notebooks/04_reading_through_a_page_table.ipynb](../notebooks/04_reading_through_a_page_table.ipynb) first; it
+# says when to come here. Each check says what your code did. `[ ]` is not attempted yet, `[x]` comes with a hint, and a
+# further one if the same thing happens again. `[ok]` keeps your code in `my_minikv/`, and from then on the course runs
+# on it.
 
 # %%
 import torch
@@ -51,6 +52,9 @@ check("ex-4.1", slot_mapping)
 # First look: `divmod` says how many whole pages of tokens come before, and so the place in the table. Second look: what
 # stands there is the page, and so many whole pages of slots come before it in the pool. The two divisions by the page
 # size look alike and mean different things.
+
+# %% [markdown]
+# Back to [the lesson](../notebooks/04_reading_through_a_page_table.ipynb).
 
 # %% [markdown]
 # ## Exercise 4.2: gather, then attend
@@ -147,7 +151,8 @@ def attend_too_far(query, keys, values, table, written, scale):
 check("ex-4.2", attend_too_far)
 
 # %% [markdown]
-# Your right one stays in `my_minikv/`. Back to the lesson: there this function speaks.
+# Your right one stays in `my_minikv/`. Back to [the lesson](../notebooks/04_reading_through_a_page_table.ipynb): there
+# this function speaks.
 
 # %% [markdown]
 # ## Exercise 4.3: page by page
@@ -211,6 +216,9 @@ check("ex-4.3", attend_by_page)
 #
 # Another right way: keep the three things of *each page*, and merge them all at the end. Engines do that when a request
 # is so long that several processors share its pages.
+
+# %% [markdown]
+# Back to [the lesson](../notebooks/04_reading_through_a_page_table.ipynb).
 
 # %% [markdown]
 # ## Stretch: read each byte once

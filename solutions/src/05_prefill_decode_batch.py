@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 05 Prefill, decode, batch: exercises
 #
-# Read `notebooks/05_prefill_decode_batch.ipynb` first; it says when to come here. Each check says what your code did.
-# `[ ]` is not attempted yet, `[x]` comes with a hint, and a further one if the same thing happens again. `[ok]` keeps
-# your code in `my_minikv/`, and from then on the course runs on it.
+# Read [notebooks/05_prefill_decode_batch.ipynb](../notebooks/05_prefill_decode_batch.ipynb) first; it says when to come
+# here. Each check says what your code did. `[ ]` is not attempted yet, `[x]` comes with a hint, and a further one if
+# the same thing happens again. `[ok]` keeps your code in `my_minikv/`, and from then on the course runs on it.
 
 # %%
 from minikv.course import check, learner_or_reference
@@ -72,6 +72,9 @@ look_at(plan_whole, [Visit("R1", prompt=3, answer=8), Visit("R2", prompt=11, ans
 # requests by another one.
 
 # %% [markdown]
+# Back to [the lesson](../notebooks/05_prefill_decode_batch.ipynb).
+
+# %% [markdown]
 # ## Exercise 5.2: a step with chunks
 #
 # Difficulty 3 of 5 · importance 5 of 5 · 18 minutes · about 7 lines
@@ -128,7 +131,7 @@ check("ex-5.2", plan_step)
 look_at(plan_step, [Visit("R1", prompt=3, answer=8), Visit("R2", prompt=11, answer=3, arrives=3)], budget=4)
 
 # %% [markdown]
-# Back to the lesson: there your plan runs in the engine.
+# Back to [the lesson](../notebooks/05_prefill_decode_batch.ipynb): there your plan runs in the engine.
 
 # %% [markdown]
 # ## Stretch: few pages

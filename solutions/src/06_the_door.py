@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 06 The door: exercises
 #
-# Read `notebooks/06_the_door.ipynb` first; it says when to come here. Each check says what your code did. `[ ]` is not
-# attempted yet, `[x]` comes with a hint, and a further one if the same thing happens again. `[ok]` keeps your code in
-# `my_minikv/`, and from then on the course runs on it.
+# Read [notebooks/06_the_door.ipynb](../notebooks/06_the_door.ipynb) first; it says when to come here. Each check says
+# what your code did. `[ ]` is not attempted yet, `[x]` comes with a hint, and a further one if the same thing happens
+# again. `[ok]` keeps your code in `my_minikv/`, and from then on the course runs on it.
 
 # %%
 from minikv.course import check
@@ -81,7 +81,7 @@ check("ex-6.1", admit)
 # in its place would all be quick, and all would be found out by somebody else, later: by whoever measures it next.
 
 # %% [markdown]
-# Back to the lesson: your door goes into the engine.
+# Back to [the lesson](../notebooks/06_the_door.ipynb): your door goes into the engine.
 
 # %% [markdown]
 # ## Exercise 6.2: six requests
@@ -126,7 +126,7 @@ check("ex-6.2", is_broken)
 # other side (Cleo). Since it is also one too many for Ben, (27, 2) and (14, 16) alone will do.
 
 # %% [markdown]
-# Back to the lesson: your six requests meet a real engine.
+# Back to [the lesson](../notebooks/06_the_door.ipynb): your six requests meet a real engine.
 
 # %% [markdown]
 # ## Stretch: a fair line that fills the pool

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 07 Two machines: exercises
 #
-# Read `notebooks/07_two_machines.ipynb` first; it says when to come here. Each check says what your code did. `[ ]` is
-# not attempted yet, `[x]` comes with a hint, and a further one if the same thing happens again. `[ok]` keeps your code
-# in `my_minikv/`, and from then on the course runs on it.
+# Read [notebooks/07_two_machines.ipynb](../notebooks/07_two_machines.ipynb) first; it says when to come here. Each
+# check says what your code did. `[ ]` is not attempted yet, `[x]` comes with a hint, and a further one if the same
+# thing happens again. `[ok]` keeps your code in `my_minikv/`, and from then on the course runs on it.
 
 # %%
 from dataclasses import replace
@@ -94,7 +94,8 @@ check("ex-7.1", receive)
 # copies the one page eight times.
 
 # %% [markdown]
-# Back to the lesson: there your receiver stands between two nodes with a real model.
+# Back to [the lesson](../notebooks/07_two_machines.ipynb): there your receiver stands between two nodes with a real
+# model.
 
 # %% [markdown]
 # ## Exercise 7.2: deceive three receivers
@@ -150,7 +151,7 @@ check("ex-7.2", deceive)
 # signature.
 
 # %% [markdown]
-# Back to the lesson: your receiver meets your deceptions.
+# Back to [the lesson](../notebooks/07_two_machines.ipynb): your receiver meets your deceptions.
 
 # %% [markdown]
 # ## Stretch: late writers

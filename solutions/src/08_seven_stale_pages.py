@@ -1,8 +1,9 @@
 # %% [markdown]
 # # 08 Seven stale pages: exercises
 #
-# Read `notebooks/08_seven_stale_pages.ipynb` first; it says when to come here. Each check says what your code did. `[
-# ]` is not attempted yet, `[x]` comes with a hint, and a further one if the same thing happens again.
+# Read [notebooks/08_seven_stale_pages.ipynb](../notebooks/08_seven_stale_pages.ipynb) first; it says when to come here.
+# Each check says what your code did. `[ ]` is not attempted yet, `[x]` comes with a hint, and a further one if the same
+# thing happens again.
 #
 # Both tenants are invented, and the server is yours.
 
@@ -81,6 +82,9 @@ check("ex-8.1", slots_read)
 # for this request as well: the placeholder.
 
 # %% [markdown]
+# Back to [the lesson](../notebooks/08_seven_stale_pages.ipynb).
+
+# %% [markdown]
 # ## Exercise 8.2: read the stale pages
 #
 # Difficulty 1 of 5 · importance 4 of 5 · 5 minutes · 1 line
@@ -102,6 +106,9 @@ def old_tokens(read_page, pool, pages, hf):
 
 # %% tags=["check"]
 check("ex-8.2", old_tokens)
+
+# %% [markdown]
+# Back to [the lesson](../notebooks/08_seven_stale_pages.ipynb).
 
 # %% [markdown]
 # ## Exercise 8.3: plan the attack
@@ -158,6 +165,9 @@ print(speaking.attacks[0].completion.text)
 # %% tags=["exercise-only"]
 seen = speaking.attacks[0]
 print("stale pages:", Counter(seen.stale).most_common(), "status:", seen.completion.status)
+
+# %% [markdown]
+# Back to [the lesson](../notebooks/08_seven_stale_pages.ipynb).
 
 # %% [markdown]
 # ## If you want more
