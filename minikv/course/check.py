@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from minikv.course.declare import Exercise, Verdict, find, not_known, wrong
-from minikv.course.guard import Outcome, TimeUp, guarded
+from minikv.course.guard import Outcome, TimeUp
 from minikv.course.home import ANSWERED, note
-from minikv.course.parts import keep
+from minikv.course.parts import judged, keep
 from minikv.course.say import INDENT, say
 from minikv.course.source import files_of
 
@@ -44,7 +44,7 @@ def check(exercise_id: str, thing: object, strict: bool = False) -> None:
     if thing is None or thing is ... or thing is NotImplemented:
         found: _NotAttempted | Verdict = _NotAttempted()
     else:
-        outcome = guarded(lambda: exercise.judge(thing), exercise.seconds)
+        outcome = judged(exercise, thing)
         if outcome.printed:
             print(f"Your code printed:\n{textwrap.indent(outcome.printed, INDENT)}")
         try:
@@ -92,7 +92,7 @@ def _read(exercise: Exercise, thing: object, outcome: Outcome[Verdict]) -> _NotA
             return outcome.value
         return wrong("judge", "this check is broken, please report it: its judge gave no verdict.")
     frame = _last_own_frame(error.__traceback__, files_of(thing))
-    if isinstance(error, NotImplementedError):
+    if isinstance(error, NotImplementedError) and _of_a_stub(error):
         return _NotAttempted(f"{frame[0]}()" if frame and isinstance(thing, type) else "")
     if isinstance(error, TimeUp):
         return wrong(
@@ -113,6 +113,11 @@ def _read(exercise: Exercise, thing: object, outcome: Outcome[Verdict]) -> _NotA
         f"the check could not use your answer: {raised}",
         "Compare with the exercise: what does it take, what does it give back, and what is it called?",
     )
+
+
+def _of_a_stub(error: NotImplementedError) -> bool:
+    """Whether it says that something is still to be written; libraries have uses of their own for this error."""
+    return not str(error) or str(error).startswith("ex-")
 
 
 def _about(error: BaseException) -> tuple[str, ...]:

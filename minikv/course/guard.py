@@ -6,11 +6,13 @@ import contextlib
 import ctypes
 import io
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -36,8 +38,8 @@ def guarded(work: Callable[[], T], seconds: float) -> Outcome[T]:
 
     On the main thread of Linux and macOS a timer signal interrupts the code. Elsewhere (Windows, or a
     server that runs cells in a thread) `work` runs in a thread of its own that is asked to stop; there
-    `signal` and other main-thread-only calls do not work inside `work`. Both stop Python code, also a
-    loop with a bare `except:`. Neither can stop one long call into C (a huge matrix product, `input()`,
+    `signal` and other main-thread-only calls do not work inside `work`. Both stop Python code; the signal way
+    also a loop around a bare `except:`. Neither can stop one long call into C (a huge matrix product, `input()`,
     `time.sleep` on Windows): the signal way waits for that call to end; the thread way goes on at once
     and leaves the thread behind, busy until the call ends or the kernel is restarted.
     """
@@ -56,23 +58,47 @@ def guarded(work: Callable[[], T], seconds: float) -> Outcome[T]:
 
 
 def _with_alarm(work: Callable[[], T], seconds: float) -> T:
-    armed = True
+    armed, rings = True, 0
 
-    def ring(_signal: int, _frame: FrameType | None) -> None:
+    def ring(_signal: int, frame: FrameType | None) -> None:
+        nonlocal rings
+        rings += 1
+        if armed and rings > 1:  # the first was swallowed
+            _stop_at_the_next_line(frame)
         if armed:
             raise TimeUp
 
+    began, tracing = time.monotonic(), sys.gettrace()
     before = signal.signal(signal.SIGALRM, ring)
+    outer, again = signal.getitimer(signal.ITIMER_REAL)  # one guarded run may be inside another
     try:
         try:
-            signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN)
+            signal.setitimer(signal.ITIMER_REAL, min(seconds, outer) if outer else seconds, _AGAIN)
             return work()
         finally:
             armed = False
+            sys.settrace(tracing)
     finally:  # the last ring may have come just before `armed = False`
         armed = False
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.settrace(tracing)
+        left = max(outer - (time.monotonic() - began), _AGAIN) if outer else 0.0
         signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, left, again)
+
+
+def _stop_at_the_next_line(frame: FrameType | None) -> None:
+    """Raise once more where `except:` has caught the first: that line is outside of its own `try`."""
+
+    def stop(_frame: FrameType, event: str, _argument: object) -> Callable[..., Any]:
+        if event == "line":
+            sys.settrace(None)
+            raise TimeUp
+        return stop
+
+    sys.settrace(stop)
+    while frame is not None and frame.f_code.co_filename != __file__:
+        frame.f_trace = stop
+        frame = frame.f_back
 
 
 def _in_thread(work: Callable[[], T], seconds: float) -> T:

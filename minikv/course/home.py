@@ -45,25 +45,38 @@ def home() -> Path:
 
 def read_notes() -> dict[str, Any]:
     """What was noted so far; empty when there is nothing. A broken file is put aside, and said so."""
+    return _load() or {}
+
+
+def _load() -> dict[str, Any] | None:
+    """The notes; None, after saying so, if there are some that cannot be read."""
     path = home() / NOTES
     try:
-        notes = json.loads(path.read_text(encoding="utf-8"))
+        notes = json.loads(path.read_text(encoding="utf-8-sig"))  # some editors put a mark in front
     except FileNotFoundError:
         return {}
     except OSError as error:
         print(f"Your notes cannot be read ({error.strerror}).")
-        return {}
+        return None
     except (ValueError, RecursionError):
         notes = None
     if isinstance(notes, dict):
         return notes
-    aside = path.with_suffix(".broken.json")
+    aside = free_name(path, "broken")
     try:
         path.replace(aside)
     except OSError:
-        return {}
+        return None
     print(f"{FOLDER}/{NOTES} could not be understood. It is now {aside.name}; new notes start empty.")
     return {}
+
+
+def free_name(path: Path, word: str) -> Path:
+    """A name beside `path` that nothing has yet, such as notes.broken.json, then notes.broken2.json."""
+    number = 1
+    while (aside := path.with_name(f"{path.stem}.{word}{number if number > 1 else ''}{path.suffix}")).exists():
+        number += 1
+    return aside
 
 
 def note(section: str, key: str, value: object) -> bool:
@@ -72,7 +85,9 @@ def note(section: str, key: str, value: object) -> bool:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_suffix(".lock"), timeout=_LOCKED):  # two notebooks may note something at once
-            notes = read_notes()
+            notes = _load()
+            if notes is None:  # what is there must not be lost
+                return False
             part = notes.get(section)
             notes[section] = {**(part if isinstance(part, dict) else {}), key: value}
             write_text(path, json.dumps(notes, indent=1, ensure_ascii=False) + "\n")

@@ -58,6 +58,8 @@ def my_parts(*names: str, prompts: bool = True) -> dict[str, Any]:
     Prints a line for each. Without names all five, which a `Cluster` takes. With `prompts=False` the engine's own
     attention reads the prompts: yours takes one token at a time, which is slow for long ones.
     """
+    if unknown := set(names) - {seat.part for seat in SEATS}:
+        raise ValueError(f"there is no part {sorted(unknown)[0]!r}; there are {', '.join(seat.part for seat in SEATS)}")
     parts = {}
     for seat in SEATS:
         if not names or seat.part in names:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from minikv.course.declare import Exercise, chapter_of
-from minikv.course.guard import guarded
-from minikv.course.home import FOLDER, home, write_text
+from minikv.course.declare import Exercise, Verdict, chapter_of
+from minikv.course.guard import Outcome, guarded
+from minikv.course.home import FOLDER, free_name, home, write_text
 from minikv.course.source import PART_MODULE, CannotKeep, is_definition, standalone_source
 
 _FIRST_LINE = re.compile(r"# (ex-\d+\.\d+) (\w+)\b")
@@ -27,11 +31,16 @@ def keep(exercise: Exercise, thing: Any) -> str | None:
     if not is_definition(thing) or thing.__name__ == "<lambda>":
         why = "it is right, but only what is written with `def` or `class` has a source to keep."
         return f"Not kept in {FOLDER}/: {why}" if callable(thing) else None
-    try:
-        source = standalone_source(thing)
-    except CannotKeep as reason:
-        return f"Not kept in {FOLDER}/: {reason}"
-    trial = guarded(lambda: exercise.judge(_loaded(exercise.id, source, thing.__name__)), exercise.seconds)
+    read = guarded(lambda: standalone_source(thing), _LOADING)
+    if isinstance(read.error, CannotKeep):
+        return f"Not kept in {FOLDER}/: {read.error}"
+    if read.error is not None or read.value is None:
+        return f"Not kept in {FOLDER}/: its source could not be read ({type(read.error).__name__})."
+    source = read.value
+    loaded = guarded(lambda: _loaded(exercise.id, source, thing.__name__), _LOADING)
+    if loaded.error is None and not is_definition(loaded.value):
+        return f"Not kept in {FOLDER}/: it is written inside of a class. Define it at the top of a cell."
+    trial = loaded if loaded.error else judged(exercise, loaded.value)
     if isinstance(trial.error, NameError):
         return f"Not kept in {FOLDER}/: on its own it misses {trial.error.name}. Define it in a cell."
     if trial.error is not None:
@@ -45,11 +54,52 @@ def keep(exercise: Exercise, thing: Any) -> str | None:
     return f"Kept in {FOLDER}/{part_file(exercise.id).name}."
 
 
+def judged(exercise: Exercise, thing: Any) -> Outcome[Verdict]:
+    """Let an exercise's judge look at an answer, in time, with settings of ours that the answer cannot leave behind."""
+    with _usual_settings():
+        return guarded(lambda: exercise.judge(thing), exercise.seconds)
+
+
+@contextmanager
+def _usual_settings() -> Iterator[None]:
+    """torch's default dtype is float32, and it, the gradients' switch and the working directory are put back."""
+    torch, here = sys.modules.get("torch"), _working_directory()
+    before = (torch.get_default_dtype(), torch.is_grad_enabled()) if torch else None
+    try:
+        if torch:
+            torch.set_default_dtype(torch.float32)
+        yield
+    finally:
+        if torch and before:
+            torch.set_default_dtype(before[0])
+            torch.set_grad_enabled(before[1])
+        if here:
+            os.chdir(here)
+
+
+def _working_directory() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:  # it was deleted
+        return None
+
+
 def save_part(exercise_id: str, source: str, name: str) -> Path:
-    """Write `source`, which defines `name`, as the learner's part for this exercise."""
+    """Write `source`, which defines `name`, as the learner's part; one that was edited by hand is put aside."""
     path = part_file(exercise_id)
-    write_text(path, f"# {exercise_id} {name}: yours, kept when its check said [ok]\n{source}")
+    if path.is_file() and not _as_it_was_kept(path):
+        path.replace(free_name(path, "old"))
+    write_text(path, f"# {exercise_id} {name}: yours, kept when its check said [ok] ({_digest(source)})\n{source}")
     return path
+
+
+def _as_it_was_kept(path: Path) -> bool:
+    first, _, source = path.read_text(encoding="utf-8", errors="replace").partition("\n")
+    return first.endswith(f"({_digest(source)})")
+
+
+def _digest(source: str) -> str:
+    return hashlib.sha256(source.encode()).hexdigest()[:8]
 
 
 def part_file(exercise_id: str) -> Path:
@@ -59,7 +109,7 @@ def part_file(exercise_id: str) -> Path:
 
 def kept_parts() -> list[str]:
     """The ids of the exercises whose parts are kept, in order."""
-    files = (path for path in home().glob("ex_*.py") if _PART_FILE.fullmatch(path.name))
+    files = (path for path in home().glob("ex_*.py") if _PART_FILE.fullmatch(path.name) and path.is_file())
     found = [_FIRST_LINE.match(path.read_text(encoding="utf-8", errors="replace")) for path in files]
     ids = [match[1] for match in found if match]
     return sorted(ids, key=lambda one: [int(number) for number in re.findall(r"\d+", one)])

@@ -23,10 +23,11 @@ def predict(question_id: str, choice: object, sure: bool = False) -> None:
     letter = choice.strip().upper() if isinstance(choice, str) else ""
     if letter in question.options:
         letter = _keep(question, letter, sure is True)
-    elif choice is ... or choice is None or choice == "":
+    elif choice is ... or choice is None or (isinstance(choice, str) and not choice.strip()):
         letter = _still_there(question)
     else:
-        say(f"[ ] {question.id}: {choice!r} is not one of the options. Choose {_letters(question)}.")
+        shown = repr(choice) if isinstance(choice, (str, int, float)) else f"a {type(choice).__name__}"
+        say(f"[ ] {question.id}: {shown} is not one of the options. Choose {_letters(question)}.")
     say(question.text)
     for key, option in question.options.items():
         say(f"  {'>' if key == letter else ' '} {key}  {option.text}")
@@ -54,6 +55,9 @@ def reveal(question_id: str) -> None:
 
 def surprises(chapter: int) -> None:
     """List the guesses of this chapter that came out otherwise: what is worth remembering."""
+    if type(chapter) is not int or not 0 <= chapter < 1000:
+        say("Say the number of the chapter, such as surprises(3).")
+        return
     kept = [(question, _kept(question)) for question in of_chapter(Question, chapter)]
     made = [(question, guess) for question, guess in kept if guess is not None]
     surprising = [(q, guess) for q, guess in made if guess[0] != q.answer]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,7 @@ from answers import Answers
 
 from minikv.course import check, learner_or_reference
 from minikv.course.check import _met
-from minikv.course.declare import Exercise, Question, Verdict, chapter_of, find, of_chapter
-from minikv.course.guard import guarded
+from minikv.course.declare import Exercise, Question, chapter_of, find, of_chapter
 from minikv.course.source import is_definition
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,10 +39,6 @@ def exercise(exercise_id: str) -> Exercise:
     return found
 
 
-def verdict_on(exercise_id: str, thing: Any) -> Verdict | None:
-    return guarded(lambda: exercise(exercise_id).judge(thing), exercise(exercise_id).seconds).value
-
-
 @pytest.mark.parametrize(("exercise_id", "title"), WRONG)
 def test_a_wrong_answer_gets_its_own_verdict(exercise_id: str, title: str, cell: Any, capsys: Out) -> None:
     source, kind = ALL[exercise_id].wrong[title]
@@ -52,6 +48,7 @@ def test_a_wrong_answer_gets_its_own_verdict(exercise_id: str, title: str, cell:
     assert said.startswith(f"{exercise_id}: "), out
     assert [met[1] for met in _met] == [kind], out
     assert kind.startswith("raised") or "hint 1 of " in said, out
+    assert kind not in ALL[exercise_id].likely or "hint 1 of 3: " in said, out
 
 
 @pytest.mark.parametrize(("exercise_id", "title"), RIGHT)
@@ -97,13 +94,17 @@ def test_the_stub_and_the_reference_have_one_signature(exercise_id: str) -> None
 
 
 @pytest.mark.parametrize("exercise_id", ALL)
-def test_a_likely_mistake_has_three_hints(exercise_id: str, cell: Any) -> None:
-    hints = {}
-    for source, kind in ALL[exercise_id].wrong.values():
-        verdict = verdict_on(exercise_id, cell(source, ALL[exercise_id].name))
-        if verdict is not None:
-            hints[kind] = len(set(verdict.hints))
-    assert {kind: hints.get(kind) for kind in ALL[exercise_id].likely} == dict.fromkeys(ALL[exercise_id].likely, 3)
+def test_the_likely_mistakes_are_among_the_known_ones(exercise_id: str) -> None:
+    assert set(ALL[exercise_id].likely) <= {kind for _source, kind in ALL[exercise_id].wrong.values()}
+
+
+@pytest.mark.parametrize("exercise_id", ALL)
+def test_an_untouched_exercise_is_not_attempted(exercise_id: str) -> None:
+    """The stub itself, as it was run for the notebook that is handed out; nbval compares it with a new run."""
+    number = int(exercise_id[3:].partition(".")[0])
+    cells = json.loads(next((ROOT / "exercises").glob(f"{number:02d}_*.ipynb")).read_text(encoding="utf-8"))["cells"]
+    printed = "".join(text for cell in cells for output in cell.get("outputs", []) for text in output.get("text", []))
+    assert f"[ ] {exercise_id}: not attempted yet" in printed
 
 
 @pytest.mark.parametrize("number", CHAPTERS)

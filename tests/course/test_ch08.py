@@ -1,78 +1,14 @@
-"""Chapter 08: each wrong answer gets its own verdict and hint, each right one of any design gets [ok]."""
+"""Chapter 08, beside its answers (test_answers.py): the lab's counts, the lesson's past, words by writer."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import ch08_answers as answers
 import pytest
 
-from minikv.course import check, learner_or_reference
 from minikv.course.chapters import ch08
 from minikv.course.chapters.lab import one_layer
-from minikv.course.check import _met
-from minikv.course.declare import Exercise, Question, find, of_chapter
 from minikv.viz.texts import side_by_side, words_by_writer
-
-EXERCISES = {
-    "ex-8.3": (answers.PLAN_NAME, answers.PLAN_WRONG, answers.PLAN_RIGHT),
-    "ex-8.1": (answers.COUNT_NAME, answers.COUNT_WRONG, answers.COUNT_RIGHT),
-    "ex-8.2": (answers.OLD_NAME, answers.OLD_WRONG, answers.OLD_RIGHT),
-}
-WRONG = [(i, title) for i, (_name, wrong, _right) in EXERCISES.items() for title in wrong]
-RIGHT = [(i, title) for i, (_name, _wrong, right) in EXERCISES.items() for title in right]
-
-Out = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def fresh(learner: Path) -> None:
-    _met.clear()
-
-
-@pytest.mark.parametrize(("exercise_id", "title"), WRONG)
-def test_a_wrong_answer_gets_its_own_verdict(exercise_id: str, title: str, cell: Any, capsys: Out) -> None:
-    name, wrong, _right = EXERCISES[exercise_id]
-    source, kind = wrong[title]
-    check(exercise_id, cell(source, name))
-    out = capsys.readouterr().out
-    assert out.startswith(f"[x] {exercise_id}: "), out
-    assert [met[1] for met in _met] == [kind], out
-    assert kind.startswith("raised") or "hint 1 of " in out
-
-
-@pytest.mark.parametrize(("exercise_id", "title"), RIGHT)
-def test_a_right_answer_of_any_design_is_accepted_and_kept(
-    exercise_id: str, title: str, cell: Any, capsys: Out
-) -> None:
-    name, _wrong, right = EXERCISES[exercise_id]
-    source, remark = right[title]
-    check(exercise_id, cell(source, name), strict=True)
-    out = " ".join(capsys.readouterr().out.split())
-    assert out.startswith(f"[ok] {exercise_id}: ") and remark in out and "Kept in my_minikv/" in out
-    learner_or_reference(exercise_id)
-    assert "using yours" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("exercise_id", EXERCISES)
-def test_the_reference_is_right(exercise_id: str) -> None:
-    exercise = find(Exercise, exercise_id)
-    assert exercise is not None and exercise.judge(ch08.REFERENCE[exercise_id]).right
-
-
-@pytest.mark.parametrize("exercise_id", EXERCISES)
-def test_a_stub_is_not_attempted(exercise_id: str, cell: Any, capsys: Out) -> None:
-    name = EXERCISES[exercise_id][0]
-    check(exercise_id, cell(f"def {name}(*arguments):\n    raise NotImplementedError('{exercise_id}: x')\n", name))
-    assert capsys.readouterr().out.startswith(f"[ ] {exercise_id}: not attempted yet")
-
-
-def test_every_option_is_explained_in_its_own_words() -> None:
-    questions = of_chapter(Question, 8)
-    assert [question.id for question in questions] == ["p-8.1", "p-8.2", "p-8.3", "p-8.4"]
-    explanations = [option.explanation for question in questions for option in question.options.values()]
-    assert len(set(explanations)) == len(explanations) and all(explanations)
 
 
 def test_the_window_of_the_prediction_is_the_clusters_own() -> None:

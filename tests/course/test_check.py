@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-import torch  # noqa: F401  (its first import takes longer than a check here may)
+import torch
 
 from minikv.course import check as check_front_door
 from minikv.course.check import CheckFailed, _met, check
 from minikv.course.declare import Exercise, Verdict, error_of, ok, register, wrong
+from minikv.course.guard import TimeUp, guarded
 
 pytestmark = pytest.mark.usefixtures("learner")
 
@@ -139,6 +144,61 @@ def test_a_common_exception_says_what_to_look_at(body: str, asks: str, capsys: O
     check("ex-97.1", learner_code(f"def f(a, b):\n {body}"))
     out = capsys.readouterr().out
     assert "[x] ex-97.1: your code raised" in out and "hint 1 of" in out and asks in " ".join(out.split())
+
+
+SWALLOWS = """
+def f(a, b):
+    import time
+    while True:
+        try:
+            time.sleep(0.01)
+            return undefined
+        except:
+            pass
+"""
+BUSY = """
+def f(a, b):
+    n = 0
+    while True:
+        try:
+            n += sum(range(50))
+            raise ValueError
+        except BaseException:
+            continue
+"""
+
+
+@pytest.mark.parametrize("source", [SWALLOWS, BUSY], ids=["sleeps", "computes"])
+def test_a_loop_that_swallows_everything_is_stopped(source: str, capsys: Out) -> None:
+    for _turn in range(3):
+        began = time.monotonic()
+        check("ex-97.1", learner_code(source))
+        assert "was stopped" in capsys.readouterr().out and time.monotonic() - began < 5
+    assert sys.gettrace() is None or "stop" not in repr(sys.gettrace())
+
+
+def test_a_guarded_run_inside_another_keeps_the_outer_limit() -> None:
+    def nested() -> None:
+        guarded(lambda: 1, 10.0)
+        while True:
+            pass
+
+    began = time.monotonic()
+    assert isinstance(guarded(nested, 0.3).error, TimeUp) and time.monotonic() - began < 3
+    assert isinstance(guarded(lambda: guarded(lambda: time.sleep(9), 9.0), 0.3).value.error, TimeUp)  # type: ignore[union-attr]
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_librarys_own_not_implemented_is_an_error(capsys: Out) -> None:
+    check("ex-97.1", learner_code("def f(a, b):\n import torch; return torch.softmax(torch.tensor([1, 2]), 0)"))
+    assert capsys.readouterr().out.startswith("[x] ex-97.1: your code raised NotImplementedError")
+
+
+def test_settings_that_an_answer_changes_are_put_back(tmp_path: Path, capsys: Out) -> None:
+    here = os.getcwd()
+    source = "import os, torch; torch.set_default_dtype(torch.float64); torch.set_grad_enabled(False); os.chdir('/')"
+    check("ex-97.1", learner_code(f"def f(a, b):\n {source}; return -(-a // b)"))
+    assert (torch.get_default_dtype(), torch.is_grad_enabled(), os.getcwd()) == (torch.float32, True, here)
 
 
 def test_printing_a_lot_is_cut(capsys: Out) -> None:

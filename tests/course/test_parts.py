@@ -130,6 +130,28 @@ def test_what_cannot_be_kept_says_why(cell: str, said: str, notebook: Any, learn
     assert "[ok] ex-97.1" in out and not (learner / "ex_97_1.py").exists()
 
 
+def test_a_static_method_is_not_kept(notebook: Any, learner: Path, capsys: Out) -> None:
+    notebook("class Mine:\n    @staticmethod\n    def Part(n): return 2 * n")
+    check("ex-97.1", notebook("Mine.Part"))
+    assert "inside of a class. Define it at the top" in " ".join(capsys.readouterr().out.split())
+    assert not (learner / "ex_97_1.py").exists()
+
+
+def test_a_part_that_was_edited_by_hand_is_put_aside(notebook: Any, learner: Path) -> None:
+    notebook("def Part(n): return 2 * n")
+    for _turn in range(2):
+        check("ex-97.1", notebook("Part"))
+    assert [path.name for path in learner.glob("ex_*")] == ["ex_97_1.py"]
+    (learner / "ex_97_1.py").write_text(kept(learner) + "# mine\n")
+    check("ex-97.1", notebook("Part"))
+    assert (learner / "ex_97_1.old.py").read_text().endswith("# mine\n") and "# mine" not in kept(learner)
+
+
+def test_a_folder_named_like_a_part_is_none(learner: Path) -> None:
+    (learner / "ex_3_2.py").mkdir(parents=True)
+    assert kept_parts() == []
+
+
 def test_a_wrong_answer_leaves_the_kept_one(notebook: Any, learner: Path) -> None:
     notebook("def Part(n): return 2 * n")
     check("ex-97.1", notebook("Part"))

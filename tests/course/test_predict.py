@@ -135,3 +135,35 @@ def test_a_guess_is_opened_again(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_question_without_its_answer_is_refused() -> None:
     with pytest.raises(ValueError, match="is none of"):
         Question("p-97.2", "?", {"A": Option("a", "b")}, answer="C")
+
+
+def test_notes_that_cannot_be_read_are_not_written_over(learner: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (learner / "notes.json").mkdir(parents=True)
+    (learner / "notes.json" / "precious").write_text("mine")
+    predict("p-97.1", "A")
+    assert "cannot be read" in capsys.readouterr().out
+    assert (learner / "notes.json" / "precious").read_text() == "mine"
+
+
+def test_broken_notes_are_put_aside_one_beside_the_other(learner: Path) -> None:
+    learner.mkdir()
+    for text in ("first", "second"):
+        (learner / "notes.json").write_text(text)
+        predict("p-97.1", "A")
+    assert (learner / "notes.broken.json").read_text() == "first"
+    assert (learner / "notes.broken2.json").read_text() == "second"
+
+
+def test_a_mark_in_front_of_the_notes_does_no_harm(learner: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    predict("p-97.1", "B")
+    path = learner / "notes.json"
+    path.write_text("\ufeff" + path.read_text(), encoding="utf-8")
+    capsys.readouterr()
+    reveal("p-97.1")
+    assert "you said B" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("chapter", ["x", None, -1, 3.5])
+def test_surprises_of_no_chapter(chapter: object, capsys: pytest.CaptureFixture[str]) -> None:
+    surprises(chapter)  # type: ignore[arg-type]
+    assert "Say the number of the chapter" in capsys.readouterr().out
