@@ -118,7 +118,15 @@ def own_numbers(student: str, term: str = "") -> OwnNumbers:
     Args:
         student: a name; capitals and repeated blanks do not matter.
         term: anything that changes from class to class, such as "2027"; with another term come other numbers.
+
+    Raises:
+        ConfigError: if the name is empty, or one of the two is not readable text.
     """
+    for what, text in (("name", student), ("term", term)):
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"the {what} {text!a} is not readable text; write it in UTF-8") from None
     name = " ".join(unicodedata.normalize("NFKC", student).casefold().split())
     if not name:
         raise ConfigError("own numbers are worked out from a name; this one is empty")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -61,13 +62,19 @@ def bill(
         piece: memory is given out in pieces of so many tokens, and nobody gets a part of one.
 
     Raises:
-        ValueError: if there is no user, or something that has a size has none.
+        ValueError: if there is no user, something that has a size has none, or a size is too extreme to be drawn.
     """
-    if not users or min(*users, piece, context) < 1 or token_bytes <= 0 or weight_bytes < 0:
+    if not users or min(*users, piece, context) < 1 or not token_bytes > 0 or not weight_bytes >= 0:
         raise ValueError("a bill needs at least one user, and sizes above zero")
-    given = None if fits is None else int(fits)  # whatever kind of number a learner's function gives
-    sizes = _Sizes(name, float(token_bytes), int(weight_bytes), int(context), card_bytes, given, tuple(users), piece)
-    return Bill(_table(sizes), _figure(sizes), _text(sizes))
+    try:
+        given = None if fits is None else int(fits)  # whatever kind of number a learner's function gives
+        token, weights = float(token_bytes), int(weight_bytes)
+        sizes = _Sizes(name, token, weights, int(context), card_bytes, given, tuple(users), piece)
+        if not math.isfinite(_top(sizes)):
+            raise OverflowError
+        return Bill(_table(sizes), _figure(sizes), _text(sizes))
+    except OverflowError:
+        raise ValueError("these sizes are too large, or too far apart, to be drawn") from None
 
 
 @dataclass(frozen=True)

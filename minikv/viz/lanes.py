@@ -20,6 +20,7 @@ COLOURS = {ABSENT: "#FFFFFF", WAITS: "#DDDDDD", PREFILL: "#0072B2", DECODE: "#F0
 INKS = {ABSENT: "#000000", WAITS: "#000000", PREFILL: "#FFFFFF", DECODE: "#000000"}
 LEGEND = "P reads its prompt, D gets the next token of its answer, . waits"
 MAX_STEPS = 60
+_READABLE = 10_000  # steps of a run that is read and not drawn
 _CELL = "text-align:center;padding:2px 6px"
 
 
@@ -93,12 +94,9 @@ def lanes(
         ValueError: if nothing was computed, or in more steps than can be drawn.
     """
     by_title = runs if isinstance(runs, Mapping) else {"": runs}
-    drawn = tuple(run_of(events, title, names=names, node=node) for title, events in by_title.items())
+    drawn = tuple(run_of(events, title, names=names, node=node, most=MAX_STEPS) for title, events in by_title.items())
     if not drawn:
         raise ValueError("there is no run to draw")
-    for run in drawn:
-        if len(run.tokens) > MAX_STEPS:
-            raise ValueError(f"{len(run.tokens)} steps are too many to draw; {MAX_STEPS} at most")
     return Lanes(drawn, table_of(drawn), _figure(drawn), text_of(drawn))
 
 
@@ -108,8 +106,13 @@ def run_of(
     *,
     names: Mapping[int, str] | Sequence[str] | None = None,
     node: str | None = None,
+    most: int = _READABLE,
 ) -> Run:
-    """Read the lanes of one run out of its trace. Raises `ValueError` if nothing was computed in it."""
+    """Read the lanes of one run out of its trace.
+
+    Raises:
+        ValueError: if nothing was computed in it, nobody was let in, or it has more than `most` steps.
+    """
     events = list(trace)
     admitted = {event.request: event for event in events if isinstance(event, Admit)}
     work: dict[int, Counter[int]] = defaultdict(Counter)  # by step: tokens of each request
@@ -122,13 +125,16 @@ def run_of(
             left[event.request] = event.step
         elif isinstance(event, Preempt) and node in (None, event.node):
             again[event.request].add(event.step)
-    if not work:
+    if not work or (last := max(work)) < 1:
         raise ValueError("no token was computed in this trace; run something first, with tracing on")
-    last = max(work)
+    if last > most:  # before anything is counted for each of them
+        raise ValueError(f"{last} steps are too many to draw; {most} at most")
+    if not admitted:
+        raise ValueError("no request was let in in this trace; a lane needs the trace of a run from its beginning")
     tokens = [sum(work[step].values()) for step in range(1, last + 1)]
-    found = []
+    found: list[Lane] = []
     for number, event in sorted(admitted.items()):
-        name = _name(number, names, admitted)
+        name = _unlike(_name(number, names, admitted), {lane.name for lane in found})
         shares = [work[step][number] for step in range(1, last + 1)]
         found.append(_lane(name, event, shares, again[number], left.get(number, last), tokens))
     return Run(title, found, tokens)
@@ -141,6 +147,12 @@ def _name(number: int, names: Mapping[int, str] | Sequence[str] | None, admitted
             return known
     noted = [event.tenant for event in admitted.values()]
     return admitted[number].tenant if len(set(noted)) == len(noted) > 1 else f"R{number}"
+
+
+def _unlike(name: str, others: set[str]) -> str:
+    """A name that no other lane has, as a row of the figure has one name: "A", then "A (2)"."""
+    names = itertools.chain([name], (f"{name} ({count})" for count in itertools.count(2)))
+    return next(one for one in names if one not in others)
 
 
 def _lane(name: str, event: Admit, shares: list[int], again: set[int], left: int, tokens: list[int]) -> Lane:

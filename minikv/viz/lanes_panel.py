@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
@@ -28,23 +29,28 @@ def lanes_panel(run: MakeRun, **sliders: tuple[int, int, int]) -> LanesPanel | F
     except ImportError as error:
         missing = error.name or "a package"
         start = {name: first for name, (_least, _most, first) in sliders.items()}
-        return FixedLanes(f"No sliders here, because {missing} is not installed.", lanes(run(**start)))
+        reason = f"No sliders here, because {missing} is not installed."
+        try:
+            return FixedLanes(reason, lanes(run(**start)))
+        except Exception as why:
+            return FixedLanes(f"{reason} {_ended(why)}", None)
 
 
 @dataclass(frozen=True)
 class FixedLanes:
-    """What is shown where sliders cannot be: the reason, and the picture that they would begin with."""
+    """What is shown where sliders cannot be: the reason, and the picture that they begin with, if there is one."""
 
     reason: str
-    picture: Lanes
+    picture: Lanes | None
 
     @property
     def text(self) -> str:
-        return f"{self.reason}\n{self.picture.text}"
+        return f"{self.reason}\n{self.picture.text}" if self.picture else self.reason
 
     def _ipython_display_(self) -> None:
         print(self.reason)
-        self.picture._ipython_display_()
+        if self.picture:
+            self.picture._ipython_display_()
 
 
 class LanesPanel:
@@ -94,14 +100,24 @@ def _shown(name: str) -> str:
 
 
 def said_and_drawn(run: MakeRun, values: Mapping[str, int]) -> tuple[str, str]:
-    """A line of text for some values of the sliders, and a table; none if the plan broke a rule."""
+    """A line of text for some values of the sliders, and a table; none if the plan broke a rule or raised."""
     named = ", ".join(f"{_shown(name)} {value}" for name, value in values.items())
-    named = f"{named[0].upper()}{named[1:]}."
+    named = f"{named[0].upper()}{named[1:]}. " if named else ""
     try:
         found = run_of(run(**values))
-    except (BrokenRule, ValueError) as error:
-        return f"{named} The run ends early: {error}", ""
-    return f"{named} {summary(found)}", table_of([found])
+    except Exception as error:  # a slider is moved, and nobody would see a traceback
+        return f"{named}{_ended(error)}", ""
+    return f"{named}{summary(found)}", table_of([found])
+
+
+def _ended(error: Exception) -> str:
+    """Why there are no lanes, in one line: the rule, what a stub says, or what was raised and where."""
+    if isinstance(error, (BrokenRule, ValueError)):
+        return f"The run ends early: {error}"
+    if isinstance(error, NotImplementedError):
+        return f"[ ] {error}" if str(error) else "[ ] the plan is not written yet"
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"The run ends early: {type(error).__name__}: {error}, in {place.name}, line {place.lineno}"
 
 
 def summary(run: Run) -> str:

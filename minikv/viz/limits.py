@@ -68,11 +68,18 @@ def limit_line(asked: Sequence[Asked], *, pool: int, context: int, sent: Iterabl
         sent: lengths, prompt and answer together, of requests that were really sent.
 
     Raises:
-        ValueError: if nothing was asked, or not about as many lengths at each moment.
+        ValueError: if nothing was asked, or not about as many lengths at each moment, or a number has no place on
+            the line.
     """
     if not asked or not asked[0].words or len({len(each.words) for each in asked}) > 1:
         raise ValueError("ask about the same lengths at each moment, and about one at least")
     lengths = sorted(sent)
+    if lengths and not lengths[0] >= 1:
+        raise ValueError(f"a request that was sent has a length of 1 or more, not {lengths[0]}")
+    if least := next((each.free for each in asked if not each.free >= 0), None):
+        raise ValueError(f"free slots are 0 or more, not {least}")
+    if not (pool >= 0 and context >= 1):
+        raise ValueError(f"a pool has 0 slots or more and a context 1 token or more, not {pool} and {context}")
     told = min(asked, key=lambda each: (-len(set(each.words)), each.free))
     rows = _rows(told, pool, context, lengths)
     caption = f"Step {told.step}: {told.free} of {pool} slots free, context {context}. Length is prompt and answer."

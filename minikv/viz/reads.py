@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -41,10 +42,15 @@ class Reads:
         """Slots in the pages of the table."""
         return len(self.table) * self.page_size
 
+    @cached_property
+    def _read(self) -> frozenset[int]:
+        """The slots, for looking up one after the other."""
+        return frozenset(map(int, self.slots))
+
     def mark(self, place: int, inside: int) -> str:
         """The letter for one slot of the `place`-th page in the table."""
         written = place * self.page_size + inside < self.written
-        if self.table[place] * self.page_size + inside in self.slots:
+        if self.table[place] * self.page_size + inside in self._read:
             return READ if written else TOO_FAR
         return MISSED if written else UNREAD
 
@@ -59,7 +65,8 @@ class Reads:
     @property
     def elsewhere(self) -> int:
         """Slots that were read outside of the table's pages."""
-        return sum(slot // self.page_size not in self.table for slot in self.slots)
+        own = set(self.table)
+        return sum(slot // self.page_size not in own for slot in self.slots)
 
     def caption(self) -> str:
         """The three numbers, in their order, and what is wrong with them."""
@@ -105,13 +112,15 @@ def read_map(calls: Sequence[Reads], *, show: int | None = None) -> ReadMap:
         show: how many written tokens the call has that the table shows; by default that of the last call.
 
     Raises:
-        ValueError: if there is no call, their tables differ, or none has `show` tokens written.
+        ValueError: if there is no call or no page, their tables differ, or none has `show` tokens written.
     """
     found = list(calls)
     if not found:
         raise ValueError("there is no call to draw")
     if any((call.table, call.page_size) != (found[0].table, found[0].page_size) for call in found):
         raise ValueError("calls of one map have the same table and page size")
+    if not found[0].reserved:
+        raise ValueError("this table has no page with a slot; there is nothing to draw")
     if len(found[0].table) > MAX_PAGES:
         raise ValueError(f"a map has room for {MAX_PAGES} pages, and this table has {len(found[0].table)}")
     shown = [index for index, call in enumerate(found) if show is None or call.written == show]

@@ -128,7 +128,7 @@ def _table(shown: Sequence[Transfer]) -> str:
             f"{escape(cell)}</td>"
             for name, cell in zip(HEAD[1:], cells, strict=True)
         )
-        body += f'<tr><th scope="row">{first}</th>{row}</tr>'
+        body += f'<tr><th scope="row">{escape(first)}</th>{row}</tr>'
     caption = escape(_caption(shown))
     return (
         f'<table><caption style="text-align:left">{caption}</caption>'

@@ -12,6 +12,7 @@ from typing import Any
 import nbformat
 import pytest
 
+from minikv.course import copy as copying
 from minikv.course.copy import CourseNotFound, start
 from minikv.course.preflight import MANIFEST
 
@@ -440,3 +441,203 @@ def test_a_broken_manifest_overwrites_nothing(built: Path, mine: Path) -> None:
     start(mine, quiet=True, source=built)
     assert (mine / "notebooks" / "03_pages.ipynb").read_bytes() == before
     assert json.loads((mine / MANIFEST).read_text())["files"]
+
+
+def everything(root: Path) -> dict[str, bytes]:
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("target", ["notebooks", "exercises", "solutions", "assets/mine", "minikv", "notebooks/src/x"])
+def test_no_copy_in_a_folder_of_the_course(
+    target: str, built: Path, mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = everything(built)
+    monkeypatch.chdir(built)
+    for place in (target, built / target, built / "notebooks" / ".." / target):
+        with pytest.raises(CourseNotFound, match=f"is inside {target.split('/')[0]}/ of the course"):
+            start(place, source=built)
+    link = mine.parent / "link"
+    (built / target).mkdir(parents=True, exist_ok=True)
+    link.symlink_to(built / target)
+    for place in (link, link / "deeper"):
+        with pytest.raises(CourseNotFound, match="of the course"):
+            start(place, source=built)
+    assert everything(built) == before
+
+
+@pytest.mark.parametrize("folder", ["notebooks", "assets", "my_minikv"])
+def test_no_copy_that_leads_into_the_course(folder: str, built: Path, tmp_path_factory: Any) -> None:
+    before = everything(built)
+    place = tmp_path_factory.mktemp("home")
+    (place / folder).symlink_to(built / "notebooks")
+    with pytest.raises(CourseNotFound, match="is inside notebooks/ of the course"):
+        start(place, source=built)
+    assert everything(built) == before and [path.name for path in place.iterdir()] == [folder]
+
+
+def test_a_file_that_leads_out_of_the_copy_is_left_alone(built: Path, mine: Path, capsys: Out) -> None:
+    before = everything(built)
+    elsewhere = mine.parent / "elsewhere.ipynb"
+    elsewhere.write_bytes((mine / "notebooks" / "03_pages.ipynb").read_bytes())
+    for kind, to in (("notebooks", elsewhere), ("exercises", built / "exercises" / "03_pages.ipynb")):
+        (mine / kind / "03_pages.ipynb").unlink()
+        (mine / kind / "03_pages.ipynb").symlink_to(to)
+    was = elsewhere.read_bytes()
+    edit(built, "notebooks", "# # Pages", "# # Newer pages")
+    start(mine, quiet=True, source=built)
+    assert capsys.readouterr().out.count("leads out of your copy. It stays as it is") == 2
+    assert elsewhere.read_bytes() == was
+    assert {name: content for name, content in everything(built).items() if "/src/" not in name} == {
+        name: content for name, content in before.items() if "/src/" not in name
+    }
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("make", [fifo, Path.mkdir, lambda path: path.symlink_to("nothing")])
+def test_what_is_no_file_neither_hangs_nor_stops_a_start(make: Any, built: Path, mine: Path, capsys: Out) -> None:
+    (mine / "exercises" / "03_pages.ipynb").unlink()
+    make(mine / "exercises" / "03_pages.ipynb")
+    (mine / "notebooks" / "03_pages.ipynb").unlink()
+    start(mine, quiet=True, source=built)
+    assert "03_pages.ipynb is not a file. It stays as it is" in capsys.readouterr().out
+    assert not (mine / "exercises" / "03_pages.ipynb").is_file() and (mine / "notebooks" / "03_pages.ipynb").is_file()
+
+    change(mine, "notebooks", change_source)
+    make(mine / "notebooks" / "03_pages.new.ipynb")
+    edit(built, "notebooks", "# # Pages", "# # Newer pages")
+    run(built)
+    start(mine, quiet=True, source=built)
+    assert "Newer pages" in (mine / "notebooks" / "03_pages.new2.ipynb").read_text()
+
+
+@pytest.mark.parametrize("name", ["notebooks", "my_minikv", "."])
+def test_a_file_in_place_of_a_folder(name: str, built: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    place = tmp_path_factory.mktemp("home") / "copy"
+    (place / name).parent.mkdir(exist_ok=True)
+    (place / name).write_text("mine")
+    with pytest.raises(CourseNotFound, match=r"is not a folder\. Move it away"):
+        start(place, source=built)
+    assert (place / name).read_text() == "mine"
+
+
+def deep(path: Path) -> None:
+    path.write_text("[" * 100_000)
+
+
+def binary(path: Path) -> None:
+    path.write_bytes(b"\xff\xfe")
+
+
+@pytest.mark.parametrize("make", [deep, binary, fifo, Path.mkdir, lambda path: path.symlink_to("../elsewhere")])
+def test_a_manifest_that_cannot_be_understood_is_put_aside(make: Any, built: Path, mine: Path, capsys: Out) -> None:
+    change(mine, "notebooks", change_source)
+    before = (mine / "notebooks" / "03_pages.ipynb").read_bytes()
+    (mine / MANIFEST).unlink()
+    make(mine / MANIFEST)
+    start(mine, quiet=True, source=built)
+    assert "could not be understood. It is now .minikv-course.old1.json" in capsys.readouterr().out
+    assert os.path.lexists(mine / ".minikv-course.old1.json") and json.loads((mine / MANIFEST).read_text())["files"]
+    assert (mine / "notebooks" / "03_pages.ipynb").read_bytes() == before
+
+
+@pytest.mark.parametrize("stops_at", range(1, 8))
+@pytest.mark.parametrize("half_way", [True, False])
+def test_the_next_start_finishes_what_was_interrupted(
+    half_way: bool, stops_at: int, built: Path, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped at every write, before it or in the midst of it, in a new copy and in an update."""
+    place, write = tmp_path_factory.mktemp("home") / "copy", copying.write_whole
+    writes = 0
+
+    def stop(path: Path, content: bytes) -> None:
+        nonlocal writes
+        writes += 1
+        if writes == stops_at:
+            if half_way:
+                with monkeypatch.context() as patch:
+                    patch.setattr(os, "replace", interrupted)
+                    write(path, content)
+            raise KeyboardInterrupt
+        write(path, content)
+
+    def interrupted(*_paths: Any) -> None:
+        raise KeyboardInterrupt
+
+    def start_twice() -> None:
+        nonlocal writes
+        writes = 0
+        monkeypatch.setattr(copying, "write_whole", stop)
+        try:
+            start(place, quiet=True, source=built)
+        except KeyboardInterrupt:
+            for path in place.rglob("*.ipynb"):
+                nbformat.read(path, as_version=4)  # nothing is there by half
+        monkeypatch.setattr(copying, "write_whole", write)
+        start(place, quiet=True, source=built)
+
+    start_twice()
+    assert (place / "my_minikv").is_dir() and not list(place.rglob(".0*"))
+    assert sorted(path.name for path in place.rglob("*.ipynb")) == ["03_pages.ipynb"] * 2
+
+    change(place, "notebooks", change_source)
+    changed = (place / "notebooks" / "03_pages.ipynb").read_bytes()
+    edit(built, "notebooks", "# # Pages", "# # Newer pages")
+    edit(built, "solutions", "### Exercise 3.1", "### Newer exercise 3.1")
+    run(built)
+    start_twice()
+    assert (place / "notebooks" / "03_pages.ipynb").read_bytes() == changed
+    assert sorted(path.name for path in place.rglob("*.ipynb")) == ["03_pages.ipynb"] * 2 + ["03_pages.new.ipynb"]
+    assert "Newer exercise" in (place / "exercises" / "03_pages.ipynb").read_text()
+
+
+def test_an_update_without_a_manifest_makes_one_newer_version(built: Path, mine: Path) -> None:
+    change(mine, "notebooks", change_source)
+    edit(built, "notebooks", "# # Pages", "# # Newer pages")
+    run(built)
+    for _turn in range(3):
+        (mine / MANIFEST).unlink()
+        start(mine, quiet=True, source=built)
+    assert [path.name for path in mine.rglob("*.new*")] == ["03_pages.new.ipynb"]
+
+
+def test_an_update_keeps_the_mode(built: Path, mine: Path) -> None:
+    path = mine / "notebooks" / "03_pages.ipynb"
+    path.chmod(0o600)
+    edit(built, "notebooks", "# # Pages", "# # Newer pages")
+    run(built)
+    start(mine, quiet=True, source=built)
+    assert path.stat().st_mode & 0o777 == 0o600 and "Newer pages" in path.read_text()
+
+
+def test_a_course_with_a_broken_notebook(built: Path, mine: Path) -> None:
+    (built / "notebooks" / "03_pages.ipynb").write_text("{")
+    with pytest.raises(CourseNotFound, match=r"cannot be read as a notebook\. Fetch the course anew"):
+        start(mine, source=built)
+
+
+def test_a_start_that_has_nothing_to_do_writes_nothing(
+    built: Path, mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "write_whole", lambda *_: pytest.fail("it wrote"))
+    start(mine, quiet=True, source=built)
+
+
+def test_a_notebook_that_cannot_be_read_stays(
+    built: Path, mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    really = Path.open
+
+    def refuse(path: Path, *args: Any, **more: Any) -> Any:
+        if path == mine / "notebooks" / "03_pages.ipynb":
+            raise PermissionError(13, "Permission denied")
+        return really(path, *args, **more)
+
+    before = everything(mine)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", refuse)
+        start(mine, quiet=True, source=built)
+    assert "cannot be read (Permission denied). It stays as it is" in capsys.readouterr().out
+    assert everything(mine) == before

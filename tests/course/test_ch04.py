@@ -13,11 +13,11 @@ from ch04_answers import ANSWERS, BY_PAGE_RIGHT, GATHER_RIGHT
 from minikv import Cluster, Engine, NodeConfig, SamplingParams
 from minikv.course.chapters import ch04
 from minikv.course.chapters.ex_4_2 import judge_gather
-from minikv.course.chapters.moved import bytes_read, bytes_written, largest_made
+from minikv.course.chapters.moved import bytes_read, bytes_written, most_held
 from minikv.course.chapters.paged import NAN, NOISE, Call, differ, made_up, right
-from minikv.course.chapters.reading import SHAPES, judge_call, next_token
+from minikv.course.chapters.reading import SHAPES, judge_call, judge_in_engine, next_token
 from minikv.course.chapters.small import small_model
-from minikv.course.seats.attention import GIVES, READS, as_attention
+from minikv.course.seats.attention import GIVES, READS, WRITES, as_attention
 from minikv.errors import BrokenRule, ConfigError
 from minikv.models.options import AttentionOptions
 from minikv.viz.reads import Reads, read_map
@@ -228,7 +228,7 @@ def test_what_is_loaded_at_the_first_call_is_no_copy() -> None:
         return ch04.attend_by_page(*arguments)
 
     call = made_up(kv_heads=3, group=3, width=32, page_size=16, written=1000, extra=0)
-    assert largest_made(first_time, call) < bytes_written(call) // 4 < largest_made(ch04.attend, call)
+    assert max(most_held(first_time, call)) < bytes_written(call) // 4 < max(most_held(ch04.attend, call))
 
 
 def test_the_line_of_an_error_is_named(cell: Any) -> None:
@@ -297,3 +297,65 @@ def test_a_real_model_with_both_answers() -> None:
         engine = Engine(model, page_size=16, num_pages=8, **part)
         answers.append([answer.token_ids for answer in engine.generate(prompts, SIX)])
     assert answers[0] == answers[1] == answers[2]
+
+
+def scales_its_page(query: Any, keys: Any, values: Any, table: Any, written: int, scale: float) -> Any:
+    keys[table[0]] *= scale
+    return ch04.attend(query, keys, values, table, written, 1.0)
+
+
+def cleans_the_others(query: Any, keys: Any, values: Any, table: Any, written: int, scale: float) -> Any:
+    """Through numpy, which counts no version: what it must not read is no NaN any more."""
+    others = [page for page in range(len(keys)) if page not in table]
+    keys.numpy()[others] = 0
+    return ch04.attend(query, keys, values, table, written, scale)
+
+
+def keeps_the_values(query: Any, keys: Any, values: Any, *others: Any, kept: list[Any] = []) -> Any:  # noqa: B006
+    for old in kept:
+        old.zero_()
+    kept.append(values)
+    return ch04.attend(query, keys, values, *others)
+
+
+@pytest.mark.parametrize("build", [one_node, two_nodes])
+@pytest.mark.parametrize("part", [scales_its_page, cleans_the_others, keeps_the_values])
+def test_a_write_is_named_with_poison_too(build: Any, part: Any) -> None:
+    answer = build(attention=as_attention(part, poison=True)).generate([[1, 2, 3, 4, 5]], SIX)[0]
+    assert isinstance(answer.error, BrokenRule) and answer.error.rule == WRITES and answer.error.step == 1
+    assert "were changed for token" in str(answer.error)
+
+
+@pytest.mark.parametrize("size", [0, -4, 2.0, "4", True])
+def test_a_page_size_that_is_none(size: Any) -> None:
+    with pytest.raises(ConfigError, match="page_size must be"):
+        as_attention(ch04.attend, page_size=size)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+def test_a_page_size_of_another_pool(size: int, expected: list[tuple[int, ...]]) -> None:
+    answer = one_node(attention=as_attention(ch04.attend, page_size=size)).generate(PROMPTS[:1], SIX)[0]
+    assert isinstance(answer.error, ConfigError) and f"pages of {size}: give the engine's" in str(answer.error)
+    assert tokens(one_node(attention=as_attention(ch04.attend, page_size=4))) == expected
+
+
+def test_a_page_size_that_does_not_divide_a_hidden_pool() -> None:
+    with torch.inference_mode():
+        server = one_node(attention=as_attention(ch04.attend, page_size=3))
+    assert "pages of 3" in str(server.generate(PROMPTS[:1], SIX)[0].error)
+
+
+def test_the_judge_in_inference_mode() -> None:
+    with torch.inference_mode():
+        assert judge_in_engine(ch04.attend) is None
+
+
+def test_a_map_of_many_slots_and_of_none() -> None:
+    size = 256
+    call = Reads(tuple(range(32)), size, 32 * size, tuple(range(32 * size)))
+    assert call.count("R") == 32 * size and call.elsewhere == 0
+    assert Reads((1,), 4, 2, tuple(torch.tensor([4, 5]))).row(0) == ["R", "R", "·", "·"]
+    assert "8192 slots reserved, 8192 written, 8192 read" in read_map([call]).text
+    for empty in (Reads((), 4, 0, ()), Reads((1,), 0, 0, ())):
+        with pytest.raises(ValueError, match="no page with a slot"):
+            read_map([empty])

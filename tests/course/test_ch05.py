@@ -12,12 +12,13 @@ import pytest
 from minikv import Cluster, Engine, NodeConfig, SamplingParams
 from minikv.course.chapters import short_pool
 from minikv.course.chapters.ch05 import REFERENCE, Request, Visit, plan_static, plan_step, plan_whole, play
-from minikv.course.chapters.counting import BUDGET, GIVEN, HANDS_OFF, MISSING, ONCE, PAIRS, WHOLE, WORK, steps
+from minikv.course.chapters.counting import BUDGET, GIVEN, HANDED, HANDS_OFF, MISSING, ONCE, PAIRS, WHOLE, WORK, steps
 from minikv.course.chapters.ex_5_1 import judge_whole
 from minikv.course.chapters.ex_5_2 import judge_chunks
 from minikv.course.chapters.small import small_model
 from minikv.course.seats.scheduler import as_scheduler
-from minikv.errors import BrokenRule
+from minikv.errors import BrokenRule, ConfigError
+from minikv.trace import Admit, Write
 from minikv.viz.lanes import MAX_STEPS, lanes, run_of
 from minikv.viz.lanes_panel import FixedLanes, LanesPanel, lanes_panel, said_and_drawn
 
@@ -453,3 +454,108 @@ def test_giving_back_for_ever_ends() -> None:
 
     found = short_pool.score(back_and_forth)
     assert found.finished == 0 and not found.reached
+
+
+# What a plan must not do with numbers, and pictures of odd traces
+
+
+def _forged(spoil: Callable[[Request], Request]) -> Any:
+    """A plan that is right until two run; then the second gets too much, under another's number."""
+
+    def plan(waiting: list[Any], running: list[Any], budget: int) -> Any:
+        right = plan_step(waiting, running, budget)
+        if len(running) < 2:
+            return right
+        return [(spoil(one), 5 if one is running[1] else share) for one, share in right]
+
+    return plan
+
+
+def _as_number_0(one: Request) -> Request:
+    one.number = 0
+    return one
+
+
+@pytest.mark.parametrize(
+    ("spoil", "rule"),
+    [
+        (_as_number_0, HANDS_OFF),
+        (lambda one: Request(one.name, 10**9, 0, 0), HANDED),
+        (lambda one: Request(one.name, one.known, one.written, 0), MISSING),
+        (lambda one: Request([one.name], one.known, one.written, 0), GIVEN),  # type: ignore[arg-type]
+    ],
+)
+@pytest.mark.parametrize("build", [engine, cluster])
+def test_nobody_answers_for_another(spoil: Any, rule: str, build: Any) -> None:
+    server = build(scheduler=as_scheduler(_forged(spoil)))
+    done = server.generate([prompt(length, length) for length in (3, 4, 5)], greedy(8))
+    broken = [(number, each.error) for number, each in enumerate(done) if each.error is not None]
+    assert broken and {error.rule for _number, error in broken} == {rule}
+    assert all(error.request in (None, number) for number, error in broken)
+    assert all(error.request is not None or rule == GIVEN for _number, error in broken)
+    if rule == MISSING:
+        assert all(f"R{number} misses 1" in str(error) for number, error in broken)
+
+
+def test_true_copies_are_as_good(expected: Any) -> None:
+    def plan(waiting: list[Any], running: list[Any], budget: int) -> Any:
+        return [(Request(one.name, one.known, one.written), n) for one, n in plan_step(waiting, running, budget)]
+
+    assert run(engine(9, max_batch_tokens=5, scheduler=as_scheduler(plan))) == expected
+
+
+@pytest.mark.parametrize("thing", [5, None, "plan_step", [plan_step]])
+def test_a_plan_is_made_by_a_function(thing: Any) -> None:
+    with pytest.raises(ConfigError, match="a plan is made by a function, not by"):
+        as_scheduler(thing)
+
+
+def _events(*steps_: int, admits: int = 1) -> list[Any]:
+    found: list[Any] = [Admit(0, "engine", number, f"t{number}", 2, 2) for number in range(admits)]
+    return found + [Write(step, "engine", 0, 0, 1, 0, place, place + 1) for place, step in enumerate(steps_)]
+
+
+def test_lanes_of_odd_traces() -> None:
+    for steps_ in ((1, 10**8), (1, 10**15)):
+        with pytest.raises(ValueError, match=f"{steps_[1]} steps are too many to draw; 60 at most"):
+            lanes(_events(*steps_))
+        with pytest.raises(ValueError, match="too many"):
+            run_of(_events(*steps_))
+    with pytest.raises(ValueError, match="no request was let in"):
+        lanes(_events(1, 2, admits=0))
+    with pytest.raises(ValueError, match="no token was computed"):
+        lanes(_events(0))
+
+
+def test_each_lane_has_a_name_of_its_own() -> None:
+    drawn = lanes(_events(1, 2, admits=4), names=["A", "A", "A (2)", "A"])
+    assert [lane.name for lane in drawn.runs[0].lanes] == ["A", "A (2)", "A (2) (2)", "A (3)"]
+    assert len(set(drawn.figure.data[0].y)) == 4
+
+
+def test_the_panel_says_in_a_line_why_there_are_no_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stub(waiting: list[Any], running: list[Any], budget: int) -> Any:
+        raise NotImplementedError("ex-5.2: write plan_step")
+
+    def slips(waiting: list[Any], running: list[Any], budget: int) -> Any:
+        return waiting[7]
+
+    for plan, line in (
+        (stub, "Budget 8. [ ] ex-5.2: write plan_step"),
+        (slips, "Budget 8. The run ends early: IndexError: list index out of range, in slips, line "),
+    ):
+        panel = lanes_panel(lambda budget, plan=plan: play(plan, FIVE, budget), budget=(4, 64, 8))
+        assert isinstance(panel, LanesPanel) and panel.text.startswith(line) and not panel.drawn.value
+    assert lanes_panel(lambda: play(plan_step, FIVE, 8)).text.startswith("12 steps, at most 8 tokens in one.")
+
+    real = builtins.__import__
+
+    def without(name: str, *arguments: Any, **options: Any) -> Any:
+        if name == "ipywidgets":
+            raise ModuleNotFoundError("No module named 'ipywidgets'", name="ipywidgets")
+        return real(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    fixed = lanes_panel(lambda budget: play(stub, FIVE, budget), budget=(4, 64, 8))
+    assert fixed.text == "No sliders here, because ipywidgets is not installed. [ ] ex-5.2: write plan_step"
+    fixed._ipython_display_()

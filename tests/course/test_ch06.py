@@ -16,7 +16,7 @@ from minikv.course.chapters.ex_6_2 import BROKEN, right_door
 from minikv.course.chapters.line_06 import Waiting, play_line
 from minikv.course.chapters.small import small_model
 from minikv.course.seats.door import Request, Server, as_admission, read_answer
-from minikv.errors import BrokenRule, Busy, Rejected
+from minikv.errors import BrokenRule, Busy, ConfigError, Rejected
 from minikv.scheduling.admission import Admission, NodeCapacity
 from minikv.viz.limits import Asked, limit_line
 
@@ -311,3 +311,38 @@ def test_the_line_where_the_context_is_the_smaller_limit_and_where_nothing_is_fr
 def test_the_line_is_the_same_each_time() -> None:
     lines = [limit_line([Asked(0, 8, words(8, 28, 512))], pool=28, context=512, sent=[9]) for _ in range(2)]
     assert lines[0].table == lines[1].table and lines[0].figure.to_json() == lines[1].figure.to_json()
+
+
+def test_the_line_refuses_what_has_no_place_on_it() -> None:
+    asked_ = [Asked(0, 8, words(8, 28, 512))]
+    for sent in ([0], [5, -1], [float("nan")]):
+        with pytest.raises(ValueError, match="a length of 1 or more"):
+            limit_line(asked_, pool=28, context=512, sent=sent)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="free slots are 0 or more, not -5"):
+        limit_line([*asked_, Asked(1, -5, asked_[0].words)], pool=28, context=512)
+    for pool, context in ((-1, 512), (28, 0)):
+        with pytest.raises(ValueError, match="a pool has 0 slots or more"):
+            limit_line(asked_, pool=pool, context=context)
+
+
+@pytest.mark.parametrize("thing", [5, None, "serve"])
+def test_a_door_is_a_function(thing: Any) -> None:
+    with pytest.raises(ConfigError, match="a door must be a function"):
+        as_admission(thing)
+    with pytest.raises(ConfigError, match="free must be a function"):
+        as_admission(ch06.admit, free=7)  # type: ignore[arg-type]
+
+
+def test_a_bill_refuses_what_cannot_be_drawn() -> None:
+    from minikv.viz.bill import bill
+
+    right: dict[str, Any] = {"token_bytes": 4.0, "weight_bytes": 8, "context": 9, "card_bytes": 99}
+    assert "9 tokens" in bill("m", **right).text
+    for size in (1e308, float("inf"), 1e-320, 10**400):
+        with pytest.raises(ValueError, match="too large, or too far apart"):
+            bill("m", **right | {"token_bytes": size, "weight_bytes": 10**6})
+    for name in ("weight_bytes", "context", "card_bytes"):
+        with pytest.raises(ValueError, match="too large, or too far apart"):
+            bill("m", **right | {name: 10**400})
+    with pytest.raises(ValueError, match="sizes above zero"):
+        bill("m", **right | {"token_bytes": float("nan")})

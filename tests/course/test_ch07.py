@@ -15,10 +15,19 @@ from minikv.course.chapters import ch07, ex_7_1, ex_7_2
 from minikv.course.chapters.handover import DecodeSide, Handoff, PrefillSide, digest_of, pages_in, received_tokens
 from minikv.course.chapters.late_writers import storm
 from minikv.course.chapters.trial_7 import Trial, of_layers, sealed
-from minikv.course.seats.receiver import COMPLETE, FIRST, NOTHING, PLACE, as_handoff, delivered
+from minikv.course.seats.receiver import (
+    COMPLETE,
+    FIRST,
+    NOTES,
+    NOTHING,
+    PLACE,
+    UNCHANGED,
+    as_handoff,
+    delivered,
+)
 from minikv.disagg.handoff import Handoff as EngineHandoff
 from minikv.disagg.handoff import digest_of as engine_digest
-from minikv.errors import BrokenRule, HandoffRefused
+from minikv.errors import BrokenRule, ConfigError, HandoffRefused
 from minikv.incident.history import HistoricalCluster
 from minikv.viz.transfer import Transfer, transfer_map
 
@@ -361,3 +370,96 @@ def test_a_receiver_of_ones_own_is_drawn_as_it_was_met() -> None:
     seen = delivered(ch07.receive, trial.node, 7, sealed(trial.complete, num_tokens=29), (5, 6))
     assert not seen.taken and seen.mark == "X" and (seen.expected, seen.promised, seen.received) == (30, 29, 29)
     assert seen.came == len(seen.reserved) == 8 and "not complete" in seen.why
+
+
+# What a receiver must leave as it is
+
+
+def _every_second(act: Callable[[Any, int, Handoff], None]) -> Callable[[Any, int, Handoff], None]:
+    def receive(node: Any, request: int, handoff: Handoff) -> None:
+        (act if request % 2 else ch07.receive)(node, request, handoff)
+
+    return receive
+
+
+def _damages(node: Any, request: int, handoff: Handoff) -> None:
+    handoff.keys[0].zero_()
+    ch07.receive(node, request, handoff)
+
+
+def _damages_later(node: Any, request: int, handoff: Handoff) -> None:
+    ch07.receive(node, request, handoff)
+    handoff.values[1].add_(1)
+
+
+def _notes_all(node: Any, request: int, handoff: Handoff) -> None:
+    ch07.receive(node, request, handoff)
+    node.accepted.update(range(100))
+
+
+def _notes_nothing(node: Any, request: int, handoff: Handoff) -> None:
+    ch07.receive(node, request, handoff)
+    node.accepted = None
+
+
+def _forgets(node: Any, request: int, handoff: Handoff) -> None:
+    ch07.receive(node, request, handoff)
+    node.accepted.clear()
+
+
+def _tells_all(node: Any, request: int, handoff: Handoff) -> None:
+    ch07.receive(node, request, handoff)
+    node.send(request + 1, handoff.first_token)
+
+
+def _no_clients(node: Any, request: int, handoff: Handoff) -> None:
+    ch07.receive(node, request, handoff)
+    node.sent = None
+
+
+LEFT_ALONE = [
+    (_damages, UNCHANGED, "layer 0 of the keys"),
+    (_damages_later, UNCHANGED, "layer 1 of the values"),
+    (_notes_all, NOTES, "into it"),
+    (_notes_nothing, NOTES, "None"),
+    (_forgets, NOTES, "out of it"),
+    (_tells_all, FIRST, "sent a token to request"),
+    (_no_clients, FIRST, "None"),
+]
+
+
+@pytest.mark.parametrize(("act", "rule", "said"), LEFT_ALONE)
+def test_what_a_receiver_changes_beside_is_named_and_harms_nobody_later(
+    tiny: Any, right: Any, act: Any, rule: str, said: str
+) -> None:
+    cluster, done = served(tiny, handoff=as_handoff(_every_second(act)))
+    for number, each in enumerate(done):
+        if number % 2:
+            assert isinstance(each.error, BrokenRule) and each.error.rule == rule and said in each.error.detail
+            assert each.error.request == number
+        else:
+            assert each.error is None and each.token_ids == right[number]
+    (later,) = cluster.generate(PROMPTS[:1], GREEDY)  # its number is odd
+    assert isinstance(later.error, BrokenRule) and later.error.rule == rule
+
+
+def test_notes_of_another_kind_are_a_receivers_own(tiny: Any, right: Any) -> None:
+    def receive(node: Any, request: int, handoff: Handoff) -> None:
+        ch07.receive(node, request, handoff)
+        node.accepted = {*node.accepted, handoff.digest, hash(handoff.digest) | 2**61}
+
+    _cluster, done = served(tiny, handoff=as_handoff(receive))
+    assert [each.token_ids for each in done] == right
+
+
+@pytest.mark.parametrize("thing", [5, None, "receive"])
+def test_a_receiver_is_a_function(thing: Any) -> None:
+    with pytest.raises(ConfigError, match="a receiver must be a function"):
+        as_handoff(thing)
+    with pytest.raises(ConfigError, match="spoil must be a function"):
+        as_handoff(ch07.receive, spoil=7)  # type: ignore[arg-type]
+
+
+def test_a_name_in_the_map_is_no_html() -> None:
+    drawn = transfer_map(replace(WHOLE, request="<b>8</b>"), pools=(7, 64))  # type: ignore[arg-type]
+    assert '<th scope="row">&lt;b&gt;8&lt;/b&gt;</th>' in drawn.table

@@ -100,3 +100,12 @@ def test_twins_are_told(capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("minikv.course.own.own_numbers", all_alike)
     assert main(["ada", "bob"]) == 0
     assert "as for ada; choose another --term" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("names", [("A\udcff",), ("Ada", "2027\udcff")])
+def test_a_name_that_is_no_text(names: tuple[str, ...], capsys: Out) -> None:
+    """A name from a shell whose bytes are no UTF-8."""
+    with pytest.raises(ConfigError, match=r"is not readable text; write it in UTF-8"):
+        own_numbers(*names)
+    assert main([names[0], "--term", names[-1]]) == 1
+    assert "udcff' is not readable text" in capsys.readouterr().err.encode().decode()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy as copying
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,8 @@ import pytest
 from minikv.cli import main
 from minikv.course import check, predict
 from minikv.course.chapters import ch03
-from minikv.course.copy import start
+from minikv.course.copy import checkout, start
+from minikv.course.reset import NothingToReset, reset
 
 STUB = 'raise NotImplementedError("ex-3.1: pages and empty slots, about 2 lines")'
 Out = pytest.CaptureFixture[str]
@@ -172,3 +176,271 @@ def test_status_of_a_kept_answer_that_is_no_definition(learner: Path, capsys: Ou
     check("ex-3.1", ch03.REFERENCE["ex-3.1"])
     main(["course", "status"])
     assert "[ok] 3.1" in capsys.readouterr().out
+
+
+# reset: exactly one cell of the exercise is left, and it is the stub
+
+Cells = list[dict[str, Any]]
+MINE = "def pages_and_empty(tokens, page_size):\n    return 'mine'\n"
+
+
+def notebook(copy: Path) -> Path:
+    return copy / "exercises" / "03_pages.ipynb"
+
+
+def cells_of(copy: Path) -> Cells:
+    cells: Cells = json.loads(notebook(copy).read_text(encoding="utf-8"))["cells"]
+    return cells
+
+
+def the_stub(cells: Cells) -> int:
+    return next(index for index, cell in enumerate(cells) if "def pages_and_empty" in "".join(cell["source"]))
+
+
+def code(source: str, **more: Any) -> dict[str, Any]:
+    return {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": source, **more}
+
+
+def stub_is_last_to_run(copy: Path) -> None:
+    """What runs and defines the function is the stub, then comes its check; what was there is in .old1."""
+    cells = cells_of(copy)
+    running = [i for i, one in enumerate(cells) if one["cell_type"] == "code"]
+    defines = [i for i in running if "pages_and_empty" in "".join(cells[i]["source"]) and "def " in str(cells[i])]
+    assert STUB in "".join(cells[defines[-1]]["source"]) and len(defines) == 1
+    checks = [i for i in running if 'check("ex-3.1", pages_and_empty)' in "".join(cells[i]["source"])]
+    assert len(checks) == 1 and checks[0] > defines[0]
+
+
+def without_ids(cells: Cells) -> None:
+    for cell in cells:
+        del cell["id"]
+
+
+def copy_of_the_stub_kept(cells: Cells) -> None:
+    at = the_stub(cells)
+    cells.append({**copying.deepcopy(cells[at]), "id": "another"})
+    cells[at]["source"] = MINE
+
+
+def answer_in_a_later_cell(cells: Cells) -> None:
+    cells.insert(the_stub(cells) + 1, code(MINE, id="mine"))
+
+
+def same_id_twice(cells: Cells) -> None:
+    at = the_stub(cells)
+    cells[at]["source"] = MINE
+    cells.insert(at + 2, {**copying.deepcopy(cells[at]), "source": "MINE = 'second'\n"})
+
+
+def no_ids(cells: Cells) -> None:
+    cells[the_stub(cells)]["source"] = MINE
+    without_ids(cells)
+
+
+def no_ids_and_another_name(cells: Cells) -> None:
+    cells[the_stub(cells)]["source"] = "def my_own(tokens, page_size):\n    return 'mine'\n"
+    without_ids(cells)
+
+
+def no_ids_and_no_check(cells: Cells) -> None:
+    no_ids(cells)
+    del cells[the_stub(cells) + 1]
+
+
+def answer_and_check_in_one(cells: Cells) -> None:
+    at = the_stub(cells)
+    cells[at]["source"] = MINE + '\ncheck("ex-3.1", pages_and_empty)'
+    del cells[at + 1]
+    without_ids(cells)
+
+
+def stub_deleted_answer_elsewhere(cells: Cells) -> None:
+    at = the_stub(cells)
+    cells[at] = code("%%time\n" + MINE, id="mine")
+
+
+def stub_turned_into_text(cells: Cells) -> None:
+    at = the_stub(cells)
+    cells[at]["cell_type"] = "markdown"
+    cells.insert(at + 1, code("pages_and_empty = lambda tokens, page_size: 'def mine'", id="mine"))
+
+
+def imported(cells: Cells) -> None:
+    cells.append(code("from my_answers import pages_and_empty  # def mine", id="mine"))
+
+
+def all_deleted(cells: Cells) -> None:
+    cells[:] = [code(MINE)]
+
+
+def nothing_left(cells: Cells) -> None:
+    cells.clear()
+
+
+@pytest.mark.parametrize(
+    "done",
+    [
+        copy_of_the_stub_kept,
+        answer_in_a_later_cell,
+        same_id_twice,
+        no_ids,
+        no_ids_and_another_name,
+        no_ids_and_no_check,
+        answer_and_check_in_one,
+        stub_deleted_answer_elsewhere,
+        stub_turned_into_text,
+        imported,
+        all_deleted,
+        nothing_left,
+    ],
+)
+def test_after_a_reset_the_stub_is_what_runs(done: Any, copy: Path) -> None:
+    edit(copy, done)
+    before = notebook(copy).read_bytes()
+    told = reset("ex-3.1", copy)
+    assert "is as it was handed out. What you had is in 03_pages.old1.ipynb" in told[0]
+    assert notebook(copy).with_name("03_pages.old1.ipynb").read_bytes() == before
+    stub_is_last_to_run(copy)
+    again = notebook(copy).read_bytes()
+    assert reset("ex-3.1", copy) == ["ex-3.1 in 03_pages.ipynb is as it was handed out."]
+    assert notebook(copy).read_bytes() == again
+
+
+def test_what_would_run_later_is_kept_as_text_and_said(copy: Path) -> None:
+    edit(copy, copy_of_the_stub_kept)
+    assert any("Another cell defines pages_and_empty too" in line for line in reset("ex-3.1", copy))
+    assert [STUB in "".join(cell["source"]) for cell in cells_of(copy) if cell["cell_type"] == "raw"] == [True]
+
+    edit(copy, same_id_twice)
+    assert any("has the id of the one that was handed out" in line for line in reset("ex-3.1", copy))
+    raw = [cell for cell in cells_of(copy) if cell["cell_type"] == "raw"]
+    assert any("second" in "".join(cell["source"]) for cell in raw)
+    ids = [cell["id"] for cell in cells_of(copy)]
+    assert len(set(ids)) == len(ids) and not any("outputs" in cell for cell in raw)
+
+
+def test_a_cell_of_another_exercise_stays_and_is_named(copy: Path) -> None:
+    def both(cells: Cells) -> None:
+        other = next(cell for cell in cells if "class Allocator" in "".join(cell["source"]))
+        other["source"] = MINE + "\nclass Allocator:\n    pass\n"
+
+    edit(copy, both)
+    assert any("Beware" in line and "defines pages_and_empty too" in line for line in reset("ex-3.1", copy))
+    assert any("".join(cell["source"]).startswith(MINE) for cell in cells_of(copy) if cell["cell_type"] == "code")
+
+
+@pytest.mark.parametrize("exercise", ["ex-1.1", "ex-2.2", "ex-4.2", "ex-5.1", "ex-6.1", "ex-7.2", "ex-8.3"])
+def test_without_ids_every_exercise_comes_back(exercise: str, copy: Path) -> None:
+    pristine = next((checkout() / "exercises").glob(f"0{exercise[3]}_*.ipynb"))
+    mine = copy / "exercises" / pristine.name
+    content = json.loads(mine.read_text(encoding="utf-8"))
+    handed_out = ["".join(cell["source"]) for cell in content["cells"]]
+    for cell in content["cells"]:
+        del cell["id"]
+        if "exercise" in cell["metadata"].get("tags", []):
+            lines = "".join(cell["source"]).splitlines(keepends=True)
+            cell["source"] = [line for line in lines if "NotImplementedError" not in line] + ["    answer = 1\n"]
+    content["nbformat_minor"] = 4
+    mine.write_text(json.dumps(content), encoding="utf-8")
+    reset(exercise, copy)
+    after = json.loads(mine.read_text(encoding="utf-8"))["cells"]
+    assert not any("id" in cell for cell in after) and len(after) == len(handed_out)
+    for was, cell in zip(handed_out, after, strict=True):
+        assert ("".join(cell["source"]) == was) == (f"{exercise}:" in was or "raise NotImplementedError" not in was)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xff\xfe{}",
+        b"",
+        b"[]",
+        b'{"cells": {"a": 1}}',
+        b'{"cells": [1]}',
+        b'{"cells": [{"cell_type": "code", "source": null}]}',
+        b'{"cells": [{"cell_type": "code", "source": [1]}]}',
+        b'{"cells": [{"cell_type": "code"}]}',
+        b"[" * 100_000,
+        b'{"cells": [], "metadata": ' + b"[" * 960 + b"]" * 960 + b"}",
+    ],
+)
+def test_no_notebook_is_changed_that_cannot_be_read(content: bytes, copy: Path) -> None:
+    notebook(copy).write_bytes(content)
+    try:
+        reset("ex-3.1", copy)
+    except NothingToReset as error:
+        assert "Move it away; minikv course start then brings a fresh one" in str(error)
+        assert notebook(copy).read_bytes() == content
+        assert not list((copy / "exercises").glob("*.old*"))
+    else:  # nested, and not too deeply
+        assert notebook(copy).with_name("03_pages.old1.ipynb").read_bytes() == content
+
+
+@pytest.mark.parametrize("odd", [{"metadata": None}, {"metadata": {"tags": None}}, {"id": [1]}, {"id": None}])
+def test_odd_cells_do_no_harm(odd: dict[str, Any], copy: Path) -> None:
+    edit(copy, lambda cells: (answer(cells), cells.append(code("x = '\ud800'\x00", **odd))))
+    reset("ex-3.1", copy)
+    stub_is_last_to_run(copy)
+    assert cells_of(copy)[-1]["source"] == "x = '\ud800'\x00"
+
+
+def test_a_reset_keeps_mode_and_link(copy: Path, tmp_path: Path) -> None:
+    edit(copy, answer)
+    notebook(copy).chmod(0o640)
+    real = tmp_path / "elsewhere.ipynb"
+    notebook(copy).rename(real)
+    notebook(copy).symlink_to(real)
+    reset("ex-3.1", copy)
+    assert notebook(copy).is_symlink() and STUB in real.read_text().replace('\\"', '"')
+    assert real.stat().st_mode & 0o777 == 0o640
+    assert notebook(copy).with_name("03_pages.old1.ipynb").stat().st_mode & 0o777 == 0o640
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"elsewhere.ipynb"}
+
+
+def test_a_reset_never_writes_into_the_course(copy: Path) -> None:
+    pristine = checkout() / "exercises" / "03_pages.ipynb"
+    before = pristine.read_bytes()
+    notebook(copy).unlink()
+    notebook(copy).symlink_to(pristine)
+    with pytest.raises(NothingToReset, match="of the course itself"):
+        reset("ex-3.1", copy)
+    assert pristine.read_bytes() == before and not list((copy / "exercises").glob("*.old*"))
+
+
+def test_a_write_that_fails_leaves_the_notebook(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    edit(copy, answer)
+    before = notebook(copy).read_bytes()
+
+    def full(*_paths: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        reset("ex-3.1", copy)
+    assert notebook(copy).read_bytes() == before
+    assert not [path for path in (copy / "exercises").iterdir() if path.name.startswith(".")]
+
+
+def test_resets_at_the_same_time_lose_nothing(copy: Path) -> None:
+    def all_answered(cells: Cells) -> None:
+        for number, cell in enumerate(cells):
+            if "exercise" in cell["metadata"].get("tags", []):
+                cell["source"] = f"MINE = {number}"
+
+    edit(copy, all_answered)
+    before = notebook(copy).read_bytes()
+    threads = [threading.Thread(target=reset, args=(f"ex-3.{number}", copy)) for number in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert "MINE" not in notebook(copy).read_text()
+    kept = sorted((copy / "exercises").glob("*.old*"))
+    assert len(kept) == 3 and before in [path.read_bytes() for path in kept]
+
+
+def test_a_kept_part_that_is_a_link_to_nothing_is_put_aside(copy: Path, learner: Path) -> None:
+    learner.mkdir(exist_ok=True)
+    (learner / "ex_3_1.py").symlink_to("nowhere.py")
+    (learner / "ex_3_1.old1.py").symlink_to("nowhere.py")
+    assert reset("ex-3.1", copy)[-1] == "Your kept part is now my_minikv/ex_3_1.old2.py."

@@ -263,7 +263,7 @@ def judge_in_engine(attend: Attend) -> Verdict | None:
 
     prompts = [[(7 * i + j) % 250 for j in range(5 + 3 * i)] for i in range(4)]
     answers = []
-    for part in ({}, {"attention": as_attention(attend, poison=True)}):
+    for part in ({}, {"attention": as_attention(attend, poison=True, page_size=4)}):
         settings: dict[str, Any] = {"page_size": 4, "num_pages": 11, "max_batch_tokens": 16, **part}
         done = Engine(small_model(2), **settings).generate(prompts, SamplingParams(max_tokens=4, ignore_eos=True))
         broken = next((each.error for each in done if each.error is not None), None)

@@ -9,10 +9,12 @@ import torch
 
 from minikv.attention import torch_backend
 from minikv.attention.metadata import AttentionBackend, SequenceView
+from minikv.config import whole_number
 from minikv.errors import BrokenRule, ConfigError
 from minikv.models.options import AttentionOptions
 
 READS = "a token reads the slots that are written for it, and no others"
+WRITES = "attention reads pages and does not write to them"  # the engine's own words for its pool
 GIVES = "attention for one token gives back [query heads, head_dim]"
 
 
@@ -34,10 +36,13 @@ def as_attention(
     Raises:
         ConfigError: when asked to serve a model whose layers want more than plain attention, or if the page size
             is not known or not the pool's.
-        BrokenRule: from a step, if the function gives back another shape, or reads what it must not (`poison`).
+        BrokenRule: from a step, if the function gives back another shape, writes to the pool, or reads what it must
+            not (`poison`).
     """
     if not callable(attend):
         raise ConfigError(f"attention must be a function, not {attend!r}")
+    if page_size is not None:
+        whole_number("page_size", page_size, least=1)
     return _Seat(attend, poison, prompts, page_size)
 
 
@@ -60,7 +65,7 @@ class _Seat:
     ) -> torch.Tensor:
         """As `AttentionBackend`: one call of the learner's function for each token."""
         _refuse(options)
-        size = self.page_size or _page_size(keys)
+        size = _page_size(keys, self.page_size)
         output = query.new_empty(query.shape[0], query.shape[1], values.shape[2])
         for view in sequences:
             rows = slice(view.start, view.start + view.length)
@@ -87,9 +92,7 @@ class _Layer:
         pages = torch.tensor(self.table, device=view.slots.device)
         expected = (pages[:, None] * size + torch.arange(size, device=pages.device)).flatten()
         if not torch.equal(expected[: len(view.slots)], view.slots):
-            raise ConfigError(
-                f"these slots do not lie in pages of {size}: give the engine's page_size, or leave it out"
-            )
+            raise _other_pages(size)
 
     def ask(self, attend: Callable[..., Any], query: torch.Tensor, written: int, scale: float) -> torch.Tensor:
         """The answer for one token, [query heads, value width], in the dtype of the query."""
@@ -116,17 +119,28 @@ class _Poisoned(_Layer):
         super().__init__(keys, values, view, size)
         self.true = (self.keys, self.values)
         self.keys, self.values = (torch.full_like(tensor, float("nan")) for tensor in self.true)
+        self.before = (self.keys.clone(), self.values.clone())  # what the two must hold after each call
         self.shown = 0
 
     def ask(self, attend: Callable[..., Any], query: torch.Tensor, written: int, scale: float) -> torch.Tensor:
         new = self.slots[self.shown : written]
-        for own, true in zip((self.keys, self.values), self.true, strict=True):
-            own.flatten(0, 1)[new] = true.flatten(0, 1)[new]
+        for own, before, true in zip((self.keys, self.values), self.before, self.true, strict=True):
+            own.flatten(0, 1)[new] = before.flatten(0, 1)[new] = true.flatten(0, 1)[new]
         self.shown = written
-        rows = super().ask(attend, query, written, scale)
+        answer = attend(query, self.keys, self.values, list(self.table), written, scale)
+        self._check_unchanged(written)
+        rows = self.rows(answer, query)
         if torch.isnan(rows).any():
             raise BrokenRule(READS, self._accusation(attend, query, written, scale))
         return rows
+
+    def _check_unchanged(self, written: int) -> None:
+        """The engine sees a write to its pool, and not one to this copy. Bytes are compared, as NaN equals nothing."""
+        for name, own, before in zip(("keys", "values"), (self.keys, self.values), self.before, strict=True):
+            changed = (own.view(torch.uint8) != before.view(torch.uint8)).flatten(1).any(dim=1)
+            if changed.any():
+                page = int(changed.nonzero()[0])
+                raise BrokenRule(WRITES, f"the {name} of page {page} were changed for token {written - 1}")
 
     def _accusation(self, attend: Callable[..., Any], query: torch.Tensor, written: int, scale: float) -> str:
         """Which slots were read: NaN into one at a time, zeros into the others."""
@@ -175,11 +189,22 @@ def _refuse(options: AttentionOptions) -> None:
             )
 
 
-def _page_size(keys: torch.Tensor) -> int:
-    """From the pool that a layer's slots are a view of."""
+def _page_size(keys: torch.Tensor, given: int | None) -> int:
+    """From the pool that a layer's slots are a view of; if that cannot be seen, as it was given."""
     pool = keys._base
-    if pool is None or pool.dim() != 4 or pool.shape[2:] != keys.shape[1:]:
+    if pool is not None and pool.dim() == 4 and pool.shape[2:] == keys.shape[1:]:
+        seen = int(pool.shape[1])
+        if given not in (None, seen):
+            raise _other_pages(given)
+        return seen
+    if given is None:
         raise ConfigError(
             "the page size cannot be seen from this pool: give it, as in as_attention(attend, page_size=16)"
         )
-    return int(pool.shape[1])
+    if len(keys) % given:
+        raise _other_pages(given)
+    return given
+
+
+def _other_pages(size: int | None) -> ConfigError:
+    return ConfigError(f"these slots do not lie in pages of {size}: give the engine's page_size, or leave it out")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minikv.config import ServerConfig
-from minikv.errors import BrokenRule, Busy, Rejected
+from minikv.errors import BrokenRule, Busy, ConfigError, Rejected
 
 if TYPE_CHECKING:
     from minikv.scheduling.admission import NodeCapacity
@@ -101,7 +101,15 @@ def as_admission(
         pool: which number of slots the door is told, where there are several pools; `smallest_pool` is right.
         free: tells the slots that nobody holds now. A door is built before its engine is, so it cannot know by
             itself: `free=lambda: engine.pool.num_free * 16`. Without it, all seem free.
+
+    Raises:
+        ConfigError: if one of them is no function.
     """
+    for name, part in (("a door", admit), ("pool", pool), ("free", free)):
+        if part is not None and not callable(part):
+            raise ConfigError(f"{name} must be a function, not {part!r:.60}")
+    if admit is None:
+        raise ConfigError("a door must be a function, not None")
     built_with = (admit, pool, free)
 
     class Door(LearnersDoor):

@@ -13,16 +13,17 @@ is wrong ends its request with a `BrokenRule` that says what the receiver did.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 
 from minikv.course.chapters.handover import DecodeSide, Handoff, as_course_handoff, pages_in, received_tokens
 from minikv.disagg.handoff import Handoff as EngineHandoff
 from minikv.disagg.handoff import pack, verify
-from minikv.errors import BrokenRule, HandoffRefused
+from minikv.errors import BrokenRule, ConfigError, HandoffRefused
 from minikv.memory import PagePool, PageTable
 from minikv.viz.transfer import Transfer
 
@@ -36,6 +37,10 @@ COMPLETE = "a receiver takes what is complete and intact, and nothing else"
 NOTHING = "a handoff that is refused leaves no page behind, and the client has read nothing"
 PLACE = "what came stands in the reserved pages, in every layer, and in no other page"
 FIRST = "a receiver sends the first token that came, once"
+UNCHANGED = "a receiver changes nothing in what came"
+NOTES = "a receiver notes the request that it took, and leaves the others in `accepted` as they are"
+
+_NUMBERS = range(10**9)  # an entry like these is the number of some request; others are a receiver's own notes
 
 
 def as_handoff(
@@ -46,7 +51,14 @@ def as_handoff(
     Args:
         receive: the learner's function: takes a node, the number of the request that waits, and what came for it.
         spoil: changes handoffs on the way, for demonstrations.
+
+    Raises:
+        ConfigError: if one of them is no function.
     """
+    if not callable(receive):
+        raise ConfigError(f"a receiver must be a function, not {receive!r:.60}")
+    if spoil is not None and not callable(spoil):
+        raise ConfigError(f"spoil must be a function, not {spoil!r:.60}")
     return partial(ReceiverContract, receive, spoil)
 
 
@@ -80,6 +92,31 @@ def noted(
     received = received_tokens(handoff, node.num_layers, node.page_size)
     came = min(len(reserved), pages_in(handoff, node.num_layers))
     return Transfer(request, expected, handoff.num_tokens, received, sent, reserved, came, not why, why)
+
+
+def _copied(tensors: Any) -> Any:
+    """The receiver's own copy of what came; what is no list of tensors stays as it is."""
+    if not isinstance(tensors, Sequence):
+        return tensors
+    return tuple(tensor.clone() if isinstance(tensor, torch.Tensor) else tensor for tensor in tensors)
+
+
+def _changed(came: Handoff, shown: Handoff) -> str:
+    """Which part of a handoff is not as it came: "layer 1 of the keys", or "" for none. NaN may be in it."""
+    for name in ("keys", "values"):
+        before, after = getattr(came, name), getattr(shown, name)
+        if not isinstance(before, Sequence):
+            continue
+        for layer, (was, now) in enumerate(zip(before, after, strict=True)):
+            if isinstance(was, torch.Tensor) and not _same(was, now):
+                return f"layer {layer} of the {name}"
+    return ""
+
+
+def _same(was: torch.Tensor, now: torch.Tensor) -> bool:
+    if (was.shape, was.dtype) != (now.shape, now.dtype):
+        return False
+    return torch.allclose(was, now.detach(), rtol=0, atol=0, equal_nan=True)
 
 
 def _words(error: Exception) -> str:
@@ -116,7 +153,8 @@ class ReceiverContract:
         node = self._node(pool, expected_tokens)
         pages = node.expect(request, expected_tokens)
         before, made = self._beside(node, pages), node.shapes()
-        shown = as_course_handoff(handoff)
+        came = as_course_handoff(handoff)
+        shown = replace(came, keys=_copied(came.keys), values=_copied(came.values))
         sent = self._sent.pop(request, ())
         refusal: Exception | None = None
         try:
@@ -125,21 +163,24 @@ class ReceiverContract:
             raise
         except Exception as error:
             refusal = error
-        self._accepted = node.accepted
         why = "" if refusal is None else _words(refusal)
         table = pool.tables.get(request)
         real = tuple(pages if table is None else table.pages)
-        self.transfers.append(noted(node, request, shown, expected_tokens, real, sent, why))
+        self.transfers.append(noted(node, request, came, expected_tokens, real, sent, why))
+        if changed := _changed(came, shown):
+            raise BrokenRule(UNCHANGED, f"your receiver wrote to {changed} that came", request)
         if node.shapes() != made:
             raise BrokenRule(PLACE, "the node's memory is another one, of another size", request)
         if any(not was.equal(now) for was, now in zip(before, self._beside(node, pages), strict=True)):
             raise BrokenRule(PLACE, "a page was overwritten that was not reserved for it", request)
+        self._check_notes(node, request)
         complaint = self._complaint(replace(handoff, records=None), pool, request, expected_tokens)
         if refusal is None:
             if complaint:
                 raise BrokenRule(COMPLETE, f"your receiver took it, but {complaint}", request)
-            self._check_taken(node, request, shown, pages)
+            self._check_taken(node, request, came, pages)
             verify(handoff, pool, request=request, expected_tokens=expected_tokens)  # and what the ledger says
+            self._accepted.add(request)
             return
         if tokens := node.sent.get(request):
             raise BrokenRule(NOTHING, f"your receiver refused it and had sent token {tokens[0]}", request)
@@ -157,8 +198,27 @@ class ReceiverContract:
             for tensors in (pool.keys, pool.values)
         )
         node = DecodeSide(keys, values, range(count - 1, -1, -1))
-        node.accepted = self._accepted
+        node.accepted = set(self._accepted)  # a copy: what one call does to it harms no later request
         return node
+
+    def _check_notes(self, node: DecodeSide, request: int) -> None:
+        """Nobody else's client has read anything, and nobody else counts as taken, or no longer as taken."""
+        sent: object = node.sent
+        if not isinstance(sent, Mapping):
+            raise BrokenRule(FIRST, f"the node's `sent` is {sent!r:.40} after your receiver", request)
+        if others := [other for other in sent if other != request]:
+            said = f"your receiver took the handoff of request {request} and sent a token to request {others[0]!r:.20}"
+            raise BrokenRule(FIRST, said, request)
+        try:
+            notes = set(node.accepted)
+        except TypeError:
+            said = f"`accepted` is {node.accepted!r:.40} after your receiver"
+            raise BrokenRule(NOTES, said, request) from None
+        if lost := self._accepted - notes:
+            raise BrokenRule(NOTES, f"your receiver took request {min(lost)} out of it", request)
+        added = notes - self._accepted - {request}
+        if strange := [one for one in added if isinstance(one, int) and one in _NUMBERS]:
+            raise BrokenRule(NOTES, f"your receiver put request {min(strange)} into it", request)
 
     def _beside(self, node: DecodeSide, pages: list[int]) -> list[torch.Tensor]:
         others = [page for page in range(node.num_pages) if page not in pages]

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import ClassVar
 
 from minikv.course.chapters.counting import PlanStep, Request, ask, nothing_planned
+from minikv.errors import ConfigError
 from minikv.memory import pages_needed
 from minikv.scheduling.request import Request as EngineRequest
 from minikv.scheduling.scheduler import Scheduled, Scheduler, never_fits
@@ -85,7 +86,12 @@ def as_scheduler(plan_step: PlanStep, *, careful: bool = False) -> type[SeatedSc
         plan_step: takes the waiting, the running and the budget; gives pairs (request, tokens). See chapter 05.
         careful: start nobody who might have to give pages back before the end. For an `Engine`: on a decode node
             requests come with their pages, and nobody asks whether they may start.
+
+    Raises:
+        ConfigError: if `plan_step` is no function.
     """
+    if not callable(plan_step):
+        raise ConfigError(f"a plan is made by a function, not by {plan_step!r:.60}")
     return type("Seated", (SeatedScheduler,), {"plan_step": staticmethod(plan_step), "careful": careful})
 
 
