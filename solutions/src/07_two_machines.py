@@ -29,8 +29,8 @@ from minikv.course.chapters.ch07 import counts_pages, digest_of, forgets, reads_
 # | anything else, while it waits | no matter | nothing | yes | are given back |
 # | anything, after one was taken for it | nothing is written | nothing more | yes | stay as they are: its answer runs |
 #
-# Any exception will do. What you ask for, and in which order, is up to you. `trusting` in the lesson shows the half of
-# the work that needs no thought. You have:
+# *Anything else* means also more than is expected: a page or a layer too many. Any exception will do. What you ask for,
+# and in which order, is up to you. `trusting` in the lesson shows the half of the work that needs no thought. You have:
 #
 # | on the node | what it is |
 # |---|---|

@@ -61,6 +61,8 @@ GREEDY = Answers(
             ),
             "cut",
         ),
+        "a window of 12": (_loop("text.append(int(scores(text[-12:])[-1].argmax()))"), "cut"),
+        "a window of 128": (_loop("text.append(int(scores(text[-128:])[-1].argmax()))"), "cut"),
         "the first row": (_loop("text.append(int(scores(text)[0].argmax()))"), "first-row"),
         "the row before the last": (_loop("text.append(int(scores(text)[-2].argmax()))"), "other-row"),
         "the row of the prompt's end, always": (
@@ -301,6 +303,34 @@ CHANGED = Answers(
                 "text = ids\ntext.insert(where, extra)\nreturn [[] for old, new in zip(look(ids), look(text))]",
             ),
             "one-text",
+        ),
+        "finds each token by its number": (
+            _compare(_ANY, _LONGER + "at = [longer.index(token) for token in ids]\n"),
+            "by-token",
+        ),
+        "a dict from token to row": (
+            _changed(
+                f"{_LONGER}result = []\nfor old, new in zip(look(ids), look(longer)):\n"
+                "    before, after = dict(zip(ids, old)), dict(zip(longer, new))\n"
+                "    result.append([i for i, t in enumerate(ids) if (after[t] - before[t]).abs().max() > 1e-4])\n"
+                "return result"
+            ),
+            "by-token",
+        ),
+        "names each by the first place of its token": (
+            _compare(_ANY, end="return [[ids.index(ids[i]) for i in each] for each in result]"),
+            "by-token",
+        ),
+        "12 tokens, always": (
+            _changed(
+                f"{_LONGER}return [[i for i in range(12) if (new[i + (i >= where)] - old[i]).abs().max() > 1e-4]\n"
+                "    for old, new in zip(look(ids), look(longer))]"
+            ),
+            "fixed-length",
+        ),
+        "12 rows, always": (
+            _compare(_ANY, _LONGER + "at = [i + (i >= where) for i in range(12)]\n"),
+            "fixed-length",
         ),
         "yes and no": (_changed(f"{_LONGER}{_AT}return [{_ANY} for old, new in zip(look(ids), look(longer))]"), "mask"),
         "each number of each position": (

@@ -81,6 +81,33 @@ MAPPING_WRONG = {
     "a text": (_mapping("return '28 29 30'"), "shape"),
     "sorted": (_mapping(f"return sorted({_SLOT} for token in range(start, stop))"), "other slots"),
     "always past the table": (_each("table[token] * page_size"), "raised IndexError"),
+    "shift and mask": (
+        _mapping(
+            "k = page_size.bit_length() - 1",
+            "return [(table[t >> k] << k) | (t & (page_size - 1)) for t in range(start, stop)]",
+        ),
+        "powers-only",
+    ),
+    "a mask for the place in the page": (
+        _each("table[token // page_size] * page_size + (token & (page_size - 1))"),
+        "powers-only",
+    ),
+    "the next power of 2": (
+        _mapping(
+            "k = (page_size - 1).bit_length()",
+            "return [(table[t >> k] << k) + t % page_size for t in range(start, stop)]",
+        ),
+        "powers-only",
+    ),
+    "a generator without an end": (_mapping("while True:", "    yield 1"), "endless"),
+    "goes on behind stop": (
+        _mapping(
+            "from itertools import count",
+            "return (table[t // page_size % len(table)] * page_size + t % page_size for t in count(start))",
+        ),
+        "endless",
+    ),
+    "a million too many": (_mapping("return range(10**12)"), "count"),
 }
 
 MAPPING_RIGHT = {
@@ -748,12 +775,117 @@ BY_PAGE_WRONG = {
         ),
         "copies",
     ),
+    "28 pages at a time": (
+        _pages(
+            "m, total, mixed = torch.tensor(-math.inf), 0, 0",
+            "for a in range(0, len(parts), 28):",
+            "    n = sum(n for page, n in parts[a:a + 28])",
+            "    k, v = (x[[page for page, n in parts[a:a + 28]]].flatten(0, 1)[:n].transpose(0, 1) "
+            "for x in (keys, values))",
+            "    s = q @ k.transpose(1, 2) * scale",
+            "    new = torch.maximum(m, s.amax(-1, keepdim=True))",
+            "    shrink, w = (m - new).exp(), (s - new).exp()",
+            "    total, mixed, m = total * shrink + w.sum(-1, keepdim=True), mixed * shrink + w @ v, new",
+            "return (mixed / total).flatten(0, 1)",
+        ),
+        "copies",
+    ),
+    "28 pages at a time, keys and values after each other": (
+        _pages(
+            "m, total, mixed = torch.tensor(-math.inf), 0, 0",
+            "for a in range(0, len(parts), 28):",
+            "    n = sum(n for page, n in parts[a:a + 28])",
+            "    pages = [page for page, n in parts[a:a + 28]]",
+            "    s = q @ keys[pages].flatten(0, 1)[:n].permute(1, 2, 0) * scale",
+            "    new = torch.maximum(m, s.amax(-1, keepdim=True))",
+            "    shrink, w = (m - new).exp(), (s - new).exp()",
+            "    total, m = total * shrink + w.sum(-1, keepdim=True), new",
+            "    mixed = mixed * shrink + w @ values[pages].flatten(0, 1)[:n].transpose(0, 1)",
+            "return (mixed / total).flatten(0, 1)",
+        ),
+        "copies",
+    ),
+    "each page cloned, all of them kept": (
+        _pages(
+            "kept = [(keys[page, :n].clone(), values[page, :n].clone()) for page, n in parts]",
+            "scores = [q @ k.permute(1, 2, 0) * scale for k, v in kept]",
+            "m = torch.stack([s.amax(-1) for s in scores]).amax(0)[..., None]",
+            "w = [(s - m).exp() for s in scores]",
+            "mixed = sum(e @ v.transpose(0, 1) for e, (k, v) in zip(w, kept))",
+            "return (mixed / sum(e.sum(-1, keepdim=True) for e in w)).flatten(0, 1)",
+        ),
+        "copies",
+    ),
+    "each page in numpy, all of them kept": (
+        _pages(
+            "kept = [(keys[page, :n].numpy().copy(), values[page, :n].numpy().copy()) for page, n in parts]",
+            "kept = [(torch.from_numpy(k), torch.from_numpy(v)) for k, v in kept]",
+            "w = torch.softmax(torch.cat([q @ k.permute(1, 2, 0) * scale for k, v in kept], -1), -1)",
+            "w = w.split([n for page, n in parts], -1)",
+            "return sum(e @ v.transpose(0, 1) for e, (k, v) in zip(w, kept)).flatten(0, 1)",
+        ),
+        "copies",
+    ),
     "heads and width turned": (_by_page(("return mixed / total", "return (mixed / total).T")), "shape"),
     "nothing given": (_by_page(("return mixed / total", "mixed = mixed / total")), "no-return"),
     "not a function": (_by_page() + "attend_by_page = attend_by_page.__name__\n", "not-a-function"),
 }
 
 BY_PAGE_RIGHT = {
+    "in Python's own numbers": (
+        _attend(
+            "size, width = keys.shape[1], values.shape[3]",
+            _GROUP,
+            "q, heads = query.tolist(), range(len(query))",
+            "m, total, mixed = [-math.inf for _ in heads], [0.0 for _ in heads], [[0.0] * width for _ in heads]",
+            "for first in range(0, written, size):",
+            "    page, n = table[first // size], min(size, written - first)",
+            "    k, v = keys[page, :n].tolist(), values[page, :n].tolist()",
+            "    for i in range(n):",
+            "        for h in heads:",
+            "            s = sum(a * b for a, b in zip(q[h], k[i][h // g])) * scale",
+            "            new = max(m[h], s)",
+            "            shrink, w = math.exp(m[h] - new), math.exp(s - new)",
+            "            total[h] = total[h] * shrink + w",
+            "            mixed[h] = [a * shrink + w * b for a, b in zip(mixed[h], v[i][h // g])]",
+            "            m[h] = new",
+            "return torch.tensor([[a / total[h] for a in mixed[h]] for h in heads])",
+            name="attend_by_page",
+        ),
+        "",
+    ),
+    "each page cloned, and let go": (
+        _by_page(("(x[page, :n].rep", "(x[page, :n].clone().contiguous().rep")),
+        "",
+    ),
+    "two pages at a time": (
+        _pages(
+            "m, total, mixed = torch.tensor(-math.inf), 0, 0",
+            "for a in range(0, len(parts), 2):",
+            "    n = sum(n for page, n in parts[a:a + 2])",
+            "    k, v = (x[[page for page, n in parts[a:a + 2]]].flatten(0, 1)[:n].transpose(0, 1) "
+            "for x in (keys, values))",
+            "    s = q @ k.transpose(1, 2) * scale",
+            "    new = torch.maximum(m, s.amax(-1, keepdim=True))",
+            "    shrink, w = (m - new).exp(), (s - new).exp()",
+            "    total, mixed, m = total * shrink + w.sum(-1, keepdim=True), mixed * shrink + w @ v, new",
+            "return (mixed / total).flatten(0, 1)",
+        ),
+        "",
+    ),
+    "merged at the end, in float64": (
+        _pages(
+            "logs, results = [], []",
+            "for page, n in parts:",
+            "    k, v = keys[page, :n].permute(1, 2, 0).double(), values[page, :n].transpose(0, 1).double()",
+            "    s = q.double() @ k * scale",
+            "    logs.append(torch.logsumexp(s, -1, keepdim=True))",
+            "    results.append(torch.softmax(s, -1) @ v)",
+            "share = torch.softmax(torch.stack(logs), 0)",
+            "return (share * torch.stack(results)).sum(0).flatten(0, 1)",
+        ),
+        "",
+    ),
     "running softmax": (_by_page(), ""),
     "groups folded": (
         _pages(

@@ -166,6 +166,36 @@ WHOLE_WRONG = {
         _whole(_DECODES.replace("(r, 1)", "(1, r)") + _PROMPTS.replace("(r, r.known)", "(r.known, r)") + _END),
         "unknown",
     ),
+    "a too long prompt, if nobody else is there": (
+        _whole(_DECODES + _PROMPTS.replace("r.known > left:", "r.known > left and plan:") + _END),
+        "too-long-alone",
+    ),
+    "the first of all is never turned away": (
+        _whole(
+            _DECODES
+            + "n = len(plan)\n"
+            + _PROMPTS.replace("r.known > left:", "r.known > left and len(plan) > 0:")
+            + _END
+        ),
+        "too-long-alone",
+    ),
+    "cut to the budget, if nobody else is there": (
+        _whole(
+            _DECODES
+            + "if not running and waiting and waiting[0].known > budget:\n    return [(waiting[0], budget)]\n"
+            + _PROMPTS
+            + _END
+        ),
+        "pieces",
+    ),
+    "never a prompt as long as the whole budget": (
+        _whole(_DECODES + _PROMPTS.replace("r.known > left:", "r.known > left or r.known >= budget:") + _END),
+        "exact-fit",
+    ),
+    "a plan without an end": (
+        _whole("while True:\n    for r in running + waiting:\n        yield r, 1"),
+        "endless",
+    ),
     "breaks by index": (_whole("return [(waiting[k], waiting[k].known) for k in range(9)]"), "raised IndexError"),
 }
 
@@ -358,6 +388,34 @@ CHUNKS_WRONG = {
             "plan = []\nfor r in running + waiting:\n    n = min(r.known - r.written, budget)\n"
             "    plan.append((r, n))\n    budget -= n\n    if budget == 0:\n        return plan"
         ),
+        "shape",
+    ),
+    "chunks of 16": (
+        _chunks(
+            "plan = []\nfor r in sorted(running, key=lambda o: o.known - o.written > 1) + waiting:\n"
+            + _SHARE.replace("budget)", "budget, 16)", 1)
+            + "return plan"
+        ),
+        "own-limit",
+    ),
+    "chunks of 512": (
+        _chunks(
+            "plan = []\nfor r in sorted(running, key=lambda o: o.known - o.written > 1) + waiting:\n"
+            + _SHARE.replace("budget)", "budget, 512)", 1)
+            + "return plan"
+        ),
+        "own-limit",
+    ),
+    "a plan without an end": (
+        _chunks("while True:\n    for r in running + waiting:\n        yield r, 1"),
+        "endless",
+    ),
+    "the same one for ever": (
+        _chunks("from itertools import repeat\nreturn repeat(((running + waiting)[0], 1))"),
+        "endless",
+    ),
+    "pairs without an end": (
+        _chunks("from itertools import repeat\nreturn [repeat(r) for r in running + waiting]"),
         "shape",
     ),
     "counts by itself": (_chunks(_LOOP.replace("        budget", "        r.written += n\n        budget")), "changes"),

@@ -491,6 +491,28 @@ PROBE_WRONG = {
     "nothing back": ("def is_broken(send):\n    send(27, 2)\n", "not-yes-or-no"),
     "a status back": ("def is_broken(send):\n    return send(27, 2).status\n", "not-yes-or-no"),
     "a list of lengths": ("is_broken = [27, 28, 29]\n", "not-callable"),
+    "counts its calls and sends nothing": (
+        "calls = []\ndef is_broken(send):\n    calls.append(1)\n    return len(calls) > 1\n",
+        "no-requests",
+    ),
+    "counts its calls by five": (
+        "calls = []\ndef is_broken(send):\n    calls.append(1)\n    return len(calls) % 5 != 1\n",
+        "no-requests",
+    ),
+    "counts its calls and sends for show": (
+        "calls = []\ndef is_broken(send):\n    calls.append(send(27, 2))\n    return len(calls) > 1\n",
+        "own-count",
+    ),
+    "counts its calls by five and sends for show": (
+        "calls = []\ndef is_broken(send):\n    calls.append(send(27, 2))\n    return len(calls) % 5 != 1\n",
+        "own-count",
+    ),
+    "the first door is taken for the right one": (
+        "known = {}\ndef is_broken(send):\n    replies = [(r.status, r.prompt_tokens) for r in "
+        "(send(27, 2), send(27, 3), send(14, 16))]\n    before = known.get('last', replies)\n"
+        "    known['last'] = replies\n    return replies != before\n",
+        "own-count",
+    ),
     "no answer tokens": (_probe("[(28, 0, 200), (29, 0, 400)]"), "raised ValueError"),
 }
 

@@ -704,20 +704,103 @@ _NEW_TENSORS = _receive(
     head="import torch\n" + _HEAD,
 )
 
+_FIRST_PAGES = _EXTRA_PAGES.replace(
+    "min(len(part) for part in keys + values) < len(pages)",
+    "{len(part) for part in [*handoff.keys, *handoff.values]} != {len(pages)}",
+)
+
+
+def _then(*lines: str) -> str:
+    return _receive(*_ONCE, *_ALL, *_WRITE, *_END, *lines)
+
+
+RECEIVE_WRONG |= {
+    "takes the first pages": (_EXTRA_PAGES, "more-pages"),
+    "complains of too few pages only": (_COMPLAINTS, "more-pages"),
+    "only the slots of tokens, of however many pages": (_TOKENS_ONLY, "more-pages"),
+    "more layers than the model has": (
+        _receive(
+            *_ONCE,
+            *_no(_REQUEST),
+            *_no(_TOKENS),
+            *_no(_LAYERS.replace("!=", "<")),
+            *_no(_PAGES),
+            *_no(_DIGEST),
+            "for mine, theirs in ((node.keys, handoff.keys), (node.values, handoff.values)):",
+            "    for own, part in zip(mine, theirs):",
+            "        own[node.reserved[request]] = part",
+            *_END,
+        ),
+        "more-layers",
+    ),
+    "tells the neighbour too": (_then("node.send(request + 2, handoff.first_token)"), "tells-others"),
+    "tells everybody": (
+        _then(
+            "for other in node.expected:", "    if other != request:", "        node.send(other, handoff.first_token)"
+        ),
+        "tells-others",
+    ),
+    "tells the neighbour of a refusal": (
+        _receive(
+            *_ONCE,
+            f"if {_REQUEST} or {_TOKENS} or {_LAYERS} or {_PAGES} or {_DIGEST}:",
+            "    node.give_back(request)",
+            "    for other in node.expected:",
+            "        node.send(other, 0)",
+            "    raise ValueError('no')",
+            *_WRITE,
+            *_END,
+        ),
+        "tells-others",
+    ),
+    "empties the list of free pages": (_then("node.free.clear()"), "free-list"),
+    "another list of free pages": (_then("node.free = []"), "free-list"),
+    "no list at all": (_then("node.free = None"), "free-list"),
+    "frees the pages by hand as well": (
+        _receive(
+            *_ONCE,
+            f"if {_REQUEST} or {_TOKENS} or {_LAYERS} or {_PAGES} or {_DIGEST}:",
+            "    node.free += node.reserved[request]",
+            "    node.give_back(request)",
+            "    raise ValueError('no')",
+            *_WRITE,
+            *_END,
+        ),
+        "free-list",
+    ),
+    "forgets who was accepted before": (
+        _then("node.accepted.clear()", "node.accepted.add(request)"),
+        "forgets-accepted",
+    ),
+    "a new set for each": (_then("node.accepted = {request}"), "forgets-accepted"),
+    "notes all who wait": (_then("node.accepted |= set(node.expected)"), "notes-others"),
+    "notes whom the handoff names": (
+        _receive(*_ONCE, "node.accepted.add(handoff.request)", *_ALL, *_WRITE, *_END),
+        "notes-others",
+    ),
+}
+
 RECEIVE_RIGHT = {
+    "keeps notes of its own in the set": (_then("node.accepted.add((request, handoff.digest))"), ""),
     "one after the other": (_receive(*_ONCE, *_ALL, *_WRITE, *_END), ""),
     "one condition": (
         _receive(*_ONCE, *_no(f"{_REQUEST} or {_TOKENS} or {_LAYERS} or {_PAGES} or {_DIGEST}"), *_WRITE, *_END),
         "",
     ),
     "asserts": (_TRY, ""),
-    "a list of complaints": (_COMPLAINTS, ""),
+    "a list of complaints": (_COMPLAINTS.replace("tensor.shape[0] < needed", "tensor.shape[0] != needed"), ""),
     "writes first, and reads back": (_WRITE_FIRST, ""),
-    "only the slots of tokens": (_TOKENS_ONLY, ""),
+    "only the slots of tokens": (
+        _TOKENS_ONLY.replace(
+            "min(len(each) for each in received) == tokens",
+            "{len(each) for each in (*handoff.keys, *handoff.values)} == {len(pages)}",
+        ),
+        "",
+    ),
     "digest with its own expectation": (_STRICT_DIGEST, ""),
     "a context manager and a set": (_FINALLY, ""),
     "notes what it has seen": (_SEEN_FIRST, ""),
-    "takes the first pages": (_EXTRA_PAGES, ""),
+    "only what is reserved, after counting": (_FIRST_PAGES, ""),
     "takes it back": (_ROLLBACK, ""),
     "writes as it looks": (_AS_IT_LOOKS, ""),
     "new tensors of the same size": (_NEW_TENSORS, ""),
@@ -891,6 +974,7 @@ ANSWERS = {
         RECEIVE_WRONG,
         RECEIVE_RIGHT,
         likely=(
+            "more-pages", "more-layers", "tells-others", "free-list", "forgets-accepted", "notes-others",
             "trusts-success", "less", "pages-for-tokens", "more", "believes-promise", "one-layer", "layer-missing",
             "no-digest", "other-request", "too-early", "kept-pages", "others-pages", "others-given-back",
             "untouched", "twice", "pulled-pages", "silent",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,12 +13,16 @@ from minikv.trace import Admit, Finish, Trace, Write
 
 PAIRS = "a plan is a list of pairs (request, tokens)"
 GIVEN = "a plan names requests that wait or run"
+HANDED = "a plan names requests that it was given"
+ENDS = "a plan comes to an end"
 ONCE = "a request stands in a plan once"
 WHOLE = "a share is a whole number of tokens, 1 at least"
 MISSING = "a share is at most what the request misses"
 BUDGET = "a step computes no more tokens than its budget"
 HANDS_OFF = "a plan changes no request"
 WORK = "a step with work to do does some"
+
+_ENOUGH = 1000  # entries of a plan that seems to have no end; they are counted and not kept
 
 PlanStep = Callable[[list[Any], list[Any], int], Any]
 
@@ -69,43 +74,56 @@ def ask(plan_step: PlanStep, waiting: Sequence[Request], running: Sequence[Reque
     Raises:
         BrokenRule: naming the first rule that the plan breaks; whether it is empty is not looked at here.
     """
-    before = [(one, one.name, one.known, one.written) for one in (*running, *waiting)]
+    before = [(one, one.name, one.known, one.written, one.number) for one in (*running, *waiting)]
     given = plan_step(list(waiting), list(running), budget)
-    pairs = _pairs(given)
-    by_name = {name: (known, written) for _one, name, known, written in before}
+    pairs = _pairs(given, len(before) + 1)
+    by_name = {name: (known, written, number) for _one, name, known, written, number in before}
     plan: dict[str, int] = {}
-    for one, name, known, written in before:
+    for one, name, known, written, number in before:
         if (one.name, one.known, one.written) != (name, known, written):
             said = f"{name} had {written} of {known} tokens written; now it says {one.written} of {one.known}"
-            raise BrokenRule(HANDS_OFF, said, one.number)
+            raise BrokenRule(HANDS_OFF, said, number)
+        if one.number != number:
+            raise BrokenRule(HANDS_OFF, f"the number of {name} was {number}; now it is {one.number!r:.20}", number)
     for request, share in pairs:
-        if not isinstance(request, Request) or request.name not in by_name:
+        if not isinstance(request, Request) or not isinstance(request.name, str) or request.name not in by_name:
             raise BrokenRule(GIVEN, f"{request!r:.80} is in it")
-        known, written = by_name[request.name]
+        known, written, number = by_name[request.name]
+        if (request.known, request.written) != (known, written):  # a true copy is as good as the one that it was given
+            said = f"{request!r:.80} is in it, and {request.name} has {written} of {known} tokens written"
+            raise BrokenRule(HANDED, said, number)
         if request.name in plan:
-            raise BrokenRule(ONCE, f"{request.name} stands in it twice", request.number)
+            raise BrokenRule(ONCE, f"{request.name} stands in it twice", number)
         tokens = _whole(share)
         if tokens is None or tokens < 1:
-            raise BrokenRule(WHOLE, f"{request.name} gets {share!r:.40}", request.number)
+            raise BrokenRule(WHOLE, f"{request.name} gets {share!r:.40}", number)
         if tokens > known - written:
             said = f"{request.name} misses {known - written} of {known} tokens and gets {tokens}"
-            raise BrokenRule(MISSING, said, request.number)
+            raise BrokenRule(MISSING, said, number)
         plan[request.name] = tokens
     if sum(plan.values()) > budget:
         raise BrokenRule(BUDGET, f"{sum(plan.values())} tokens are planned, the budget is {budget}")
     return plan
 
 
-def _pairs(given: object) -> list[tuple[Any, Any]]:
+def _pairs(given: object, most: int) -> list[tuple[Any, Any]]:
+    """The first pairs of a plan. With more than one for each request, some rule is broken, and no more are read."""
     if isinstance(given, Mapping):
-        given = list(given.items())
+        given = given.items()
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise BrokenRule(PAIRS, f"{given!r:.80} came")
     pairs = []
-    for pair in given:
-        if isinstance(pair, str) or not isinstance(pair, Iterable) or len(both := tuple(pair)) != 2:
+    entries = iter(given)
+    for pair in itertools.islice(entries, most):
+        if (
+            isinstance(pair, str)
+            or not isinstance(pair, Iterable)
+            or len(both := tuple(itertools.islice(pair, 3))) != 2
+        ):
             raise BrokenRule(PAIRS, f"{pair!r:.80} is in it")
         pairs.append(both)
+    if len(pairs) == most and entries is given and next(itertools.islice(entries, _ENOUGH, None), None) is not None:
+        raise BrokenRule(ENDS, f"more than {_ENOUGH} entries came, and there are {most - 1} requests")
     return pairs
 
 

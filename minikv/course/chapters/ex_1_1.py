@@ -27,6 +27,11 @@ FIRST_ROW = (
     "The row of a position is a guess about what follows that position. You want to know what follows the whole text.",
     "Take `The capital of France is` in the lesson. Find the row that guesses ` Paris`. Which of the five is it?",
 )
+WINDOW = (
+    "Short texts went well. What does the model know of the first ids of this one?",
+    LAST_ONLY[1],
+    "A text of 300 words asks at its end for the name in its first line. You are shown the last 12. What can you say?",
+)
 OTHER_ROW = (
     "How many rows were there in that round? Which position does yours belong to, and what stands after it?",
     *FIRST_ROW[1:],
@@ -71,11 +76,14 @@ _TOO_FEW = (
     "Play n = 2 by hand, line by line. When is the second token found, and is your function still running?",
 )
 
+_LONG = 20  # ids; a longer text cannot be shown in a line
+
 # A prompt and how many tokens to add.
 _CASES = (
     ((11, 48, 85, 122, 159), 6),
     ((3,), 3),
     ((5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16), 1),
+    (tuple((29 * position + 7) % 251 for position in range(300)), 2),  # no window is as long
 )
 
 
@@ -236,7 +244,10 @@ def _elsewhere(
     if len(now) <= len(before) and now[:-1] == before[len(before) - len(now) + 1 :]:
         return wrong("cut", f"{said} The oldest token is gone: {so_far[0].lower()}{so_far[1:]}.", *LAST_ONLY)
     if number == 1 and now == before[-len(now) :]:
-        return wrong("cut", f"{said} Its beginning is gone: {so_far[0].lower()}{so_far[1:]}.", *LAST_ONLY)
+        if len(now) > len(before) // 2 or len(before) <= _LONG:
+            return wrong("cut", f"{said} Its beginning is gone: {so_far[0].lower()}{so_far[1:]}.", *LAST_ONLY)
+        said = f"round 1: the text has {len(before)} ids, and you showed the model the last {len(now)} of them."
+        return wrong("cut", said, *WINDOW)
     if number == 1:
         return wrong("other-text", f"{said} {so_far}.", *OTHER_TEXT)
     differs = next((i for i, (a, b) in enumerate(zip(now, before, strict=False)) if a != b), min(len(now), len(before)))

@@ -95,6 +95,18 @@ _OTHER = (
     "For each old token: find its row before and its row after, and take the largest of the differences.",
     SHIFTED[2],
 )
+BY_TOKEN = (
+    "How did your code find an old token in the longer text? What if the same token stands there twice?",
+    "An id says which token it is, and not where it stands. The same token at two positions has keys and values at "
+    "each of them. Go by positions.",
+    "Old text: a b a. A token x at position 1: a x b a. Where is the second a afterwards? And what does "
+    "`list('axba').index('a')` give?",
+)
+FIXED = (
+    "Which number in your code is the length of the first text? Where else could it come from?",
+    "Texts have different lengths. `len(ids)` tells how many old tokens there are.",
+    "Old text: a b c, and then d e. Write down all old positions, for each. Which of your lines gives them?",
+)
 _SAYS = "Give a list with one entry for each layer: the old positions that changed, as whole numbers."
 
 
@@ -106,8 +118,9 @@ def judge_changed(thing: Any) -> Verdict:
 
 
 def _judge(thing: Any) -> Verdict:
-    cases: list[_Case] = [_Case(_real(part), where) for part in (1, 0) for where in (0, 5, _Case.length)]
-    cases += [_Case(_Invented(), where) for where in (0, 7, _Case.length)]
+    cases: list[_Case] = [_Case(_real(part), where) for part in (1, 0) for where in (0, 5, _Case.usual)]
+    cases += [_Case(_Invented(), where) for where in (0, 7, _Case.usual)]
+    cases += [_Case(_real(part), where, ids) for ids, where in ((_LONGER, 6), (_TWICE, 9)) for part in (1, 0)]
     edited = False
     for case in cases:
         ids = list(case.ids)
@@ -119,6 +132,9 @@ def _judge(thing: Any) -> Verdict:
             if isinstance(error, NotImplementedError) or not case.asked_rightly():
                 raise
             said = f"{case} your code raised {type(error).__name__}: {' '.join(str(error).split())[:120]}"
+            before = [other for other in cases[: cases.index(case)] if other.given]
+            if case.length != _Case.usual and all(other.given == other.right() for other in before):
+                return wrong("fixed-length", f"with {_Case.usual} tokens you are right. With {said}", *FIXED)
             return wrong("lengths", said, *_LENGTHS)
         edited |= ids != list(case.ids)
         if (verdict := case.read(answer)) is not None:
@@ -150,8 +166,8 @@ class _Invented:
         import torch
 
         random = torch.Generator().manual_seed(4)
-        layers = [torch.randn(_Case.length, 3, 8, generator=random) for _ in range(5)]
-        if len(ids) == _Case.length:
+        layers = [torch.randn(_Case.usual, 3, 8, generator=random) for _ in range(5)]
+        if len(ids) == _Case.usual:
             return layers
         where = ids.index(_Case.extra)
         for index, layer in enumerate(layers):
@@ -169,14 +185,25 @@ class _Invented:
         return [torch.cat([layer[:where], torch.full((1, 3, 8), 1e6), layer[where:]]) for layer in layers]
 
 
+def _ids(length: int) -> tuple[int, ...]:
+    return tuple((37 * position + 11) % 151 for position in range(length))
+
+
+# Two more texts, which look the same to nobody who goes by positions: one of another length, and one in which tokens
+# come again.
+_LONGER = _ids(17)
+_TWICE = (5, 9, 5, 7, 5, 9, 30, 7, 41, 5, 60, 9)
+
+
 class _Case:
     """One text, one place, and what was said about it."""
 
-    length, extra = 12, 200
-    ids = tuple((37 * position + 11) % 151 for position in range(length))
+    usual, extra = 12, 200
 
-    def __init__(self, look: Callable[[list[int]], Layers], where: int) -> None:
+    def __init__(self, look: Callable[[list[int]], Layers], where: int, ids: tuple[int, ...] | None = None) -> None:
         self.where, self._look = where, look
+        self.ids = ids or _ids(self.usual)
+        self.length = len(self.ids)
         self.asked: list[list[int]] = []
         self.given: Places = []
         longer = [*self.ids[:where], self.extra, *self.ids[where:]]
@@ -184,7 +211,7 @@ class _Case:
         self.texts = [list(self.ids), longer]
 
     def __str__(self) -> str:
-        return f"12 tokens, one put in at {self.where}:"
+        return f"{self.length} tokens, one put in at {self.where}:"
 
     def look(self, ids: Any) -> Layers:
         """What the learner's code looks with."""
@@ -240,6 +267,9 @@ class _Case:
                 return wrong("shape", f"{self} for layer {layer} you gave back {_shown(places)}.", _SAYS)
             if len(set(places)) < len(places):
                 twice = next(place for place in places if places.count(place) > 1)
+                if self._again(twice):
+                    said = f"{self} in layer {layer} you name position {twice} {places.count(twice)} times."
+                    return wrong("by-token", f"{said} Its token stands in the text more than once.", *BY_TOKEN)
                 said = f"{self} in layer {layer} you name position {twice} {places.count(twice)} times."
                 return wrong(
                     "twice", said, "How many numbers does one token have, and how often do you want to name it?"
@@ -252,6 +282,9 @@ class _Case:
             said = f"{self} you gave back {len(self.given)} lists, and there are {len(self.before)} layers."
             return wrong("shape", said, _SAYS)
         return None
+
+    def _again(self, place: int) -> bool:
+        return 0 <= place < self.length and self.ids.count(self.ids[place]) > 1
 
     def _texts(self) -> Verdict | None:
         old, longer = self.texts
@@ -324,6 +357,12 @@ def _why(cases: list[_Case]) -> Verdict:
         return wrong("all", said, *_ALL)
     if judged(lambda d: bool(d[0].abs().max() > MOVED)) or judged(lambda d: bool(d.flatten()[0].abs() > MOVED)):
         return wrong("part", said, *_PART)
+    for group, kind, words, hints in (
+        (_LONGER, "fixed-length", f"with {_Case.usual} tokens you are right.", FIXED),
+        (_TWICE, "by-token", "where no token stands twice you are right.", BY_TOKEN),
+    ):
+        if all(case.given == case.right() for case in cases if case.ids != group):
+            return wrong(kind, f"{words} With {said}", *hints)
     for layer_too in (False, True):
         if always(lambda case, too=layer_too: _believed(case, too)):  # type: ignore[misc]
             return wrong("belief", f"{said} The numbers play no part in your answer.", *_BELIEF)

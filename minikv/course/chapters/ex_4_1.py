@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ _FIRST: tuple[Case, ...] = (
     ((9, 4), 16, 20, 16),
     ((3,), 2, 2, 8),
     ((6, 1, 8), 0, 3, 1),
+    ((7, 2, 5), 10, 14, 12),
 )
 
 
@@ -35,6 +37,10 @@ def _cases() -> list[Case]:
         size = random_numbers.choice((1, 2, 4, 16, 64))
         table = tuple(random_numbers.sample(range(40), random_numbers.randint(1, 6)))
         start, stop = sorted(random_numbers.choices(range(len(table) * size + 1), k=2))
+        cases.append((table, start, stop, size))
+    for size in (3, 5, 12, 20) * 4:  # and sizes that are no power of 2
+        table = tuple(random_numbers.sample(range(40), random_numbers.randint(3, 6)))
+        start, stop = sorted(random_numbers.choices(range(6, len(table) * size + 1), k=2))
         cases.append((table, start, stop, size))
     return cases
 
@@ -65,6 +71,17 @@ SPOILS = (
     "Whose table is it, and who needs it after you?",
     "The list that you are given is the request's own page table. To take one apart, make a copy first.",
 )
+SHIFTS = (
+    "Your answers are right for pages of 1, 2, 4, 8, 16 slots and so on. What do these sizes have in common?",
+    "Shifting by some bits divides by 2, 4, 8, ..., and masking with `size - 1` gives the rest of such a division, and "
+    "of no other. A page may have any number of slots.",
+    "Page size 12, table 7, 2. Token 13: by hand, in which place of the table is its page, and which slot of that page "
+    "is it? And what do `13 >> 3` and `13 & 11` give?",
+)
+ENDLESS = (
+    "Which line ends your loop?",
+    "There is one slot for each token from start to stop - 1. After the last of them nothing more is to be given.",
+)
 TIMES = (
     "How many slots of the pool lie before page 7, with 4 slots in a page?",
     "Page 0 begins at slot 0, page 1 at slot 4, page 2 at slot 8. You have found the right page; where does it begin?",
@@ -79,15 +96,15 @@ def judge_mapping(thing: Any) -> Verdict:
     for case in cases:
         table, start, stop, size = case
         try:
-            given = list(table)
-            read = _read(thing(given, start, stop, size), case)
+            its = list(table)
+            read = _read(thing(its, start, stop, size), case)
         except IndexError as error:  # some mistakes run past the table where others give a wrong slot
             got[case], past_the_table = None, error
             continue
         if isinstance(read, Verdict):
             return read
-        if given != list(table):
-            return wrong("spoils-the-table", f"{_called(case)} left the table as {given}.", *SPOILS)
+        if its != list(table):
+            return wrong("spoils-the-table", f"{_called(case)} left the table as {its}.", *SPOILS)
         got[case] = read
 
     def always(guess: Callable[[Sequence[int], int, int, int], list[int]]) -> bool:
@@ -98,10 +115,17 @@ def judge_mapping(thing: Any) -> Verdict:
     for kind, guess, said, hints in _MISTAKES:
         if always(guess):
             return wrong(kind, said, *hints)
+    odd = next((case for case in cases if got[case] != slot_mapping(*case) and case[3] & (case[3] - 1)), None)
+    if odd and all(got[case] == slot_mapping(*case) or case[3] & (case[3] - 1) for case in cases):
+        given = got[odd]
+        where = "looked past the table's end" if given is None else f"gave {_short(given)}"
+        right = ", ".join(map(str, slot_mapping(*odd)[:4]))
+        more = "right for pages of 1, 2, 4, 16 and 64 slots"
+        return wrong("powers-only", f"{more}. But {_called(odd)} {where}. They begin with {right}.", *SHIFTS)
     for case in cases:
-        slots = got[case]
-        if slots is not None and slots != slot_mapping(*case):
-            return _other(case, slots)
+        given = got[case]
+        if given is not None and given != slot_mapping(*case):
+            return _other(case, given)
     assert past_the_table is not None
     raise past_the_table
 
@@ -116,7 +140,12 @@ def _read(answer: Any, case: Case) -> list[int] | Verdict:
         answer = answer.tolist()
     if isinstance(answer, (int, float, str, dict)) or not hasattr(answer, "__iter__"):
         return wrong("shape", f"{called} gave {_short(answer)}.", shape)
-    slots = list(answer)
+    _table, _start, stop, size = case
+    most = stop + 2 * size + 1  # no mistake that has a name gives more, and some answers have no end
+    slots = list(itertools.islice(answer, most + 1))
+    if len(slots) > most and not hasattr(answer, "__len__"):
+        said = f"{called} gave {len(slots)} slots, and more would have come. Is there an end?"
+        return wrong("endless", said, *ENDLESS)
     slots = [slot.item() if hasattr(slot, "item") else slot for slot in slots]
     if any(isinstance(slot, (tuple, list)) for slot in slots):
         return wrong(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from minikv.course.chapters.carried import explain_carried
-from minikv.course.chapters.moved import largest_made
+from minikv.course.chapters.moved import most_held
 from minikv.course.chapters.paged import Attend, Call, differ, made_up, right
 from minikv.course.chapters.reading import SHAPES, judge_call, judge_in_engine
 from minikv.course.chapters.wrong_numbers import explain_numbers, wrong_by
@@ -88,6 +88,11 @@ COPIES = (
     "A request of three pages. Write down what your code holds after the first page, after the second, after the "
     "third. Does it grow?",
 )
+
+
+# So much may be held at the same time, in pages of keys and values: one page, also in float64, and what is worked out
+# from it. As Python's numbers a page takes eight times its room.
+_PAGES_IN_TORCH, _PAGES_IN_PYTHON = 8, 24
 
 
 def judge_by_page(thing: Any) -> Verdict:
@@ -192,13 +197,12 @@ def _with_scores(call: Call, score: Callable[[int, int], float]) -> Call:
 
 
 def _copies(attend: Attend) -> Verdict | None:
-    """Whether the keys or values of a long request are ever copied together."""
-    call = made_up(kv_heads=3, group=3, width=32, page_size=16, written=1000, extra=0, seed=23)
-    largest = largest_made(attend, call)
-    whole = call.written * call.keys.shape[2] * call.keys.shape[3] * call.keys.element_size()
-    if largest < whole // 2:
+    """Whether copies of the keys and values of a long request are ever there together, in one piece or in many."""
+    call = made_up(kv_heads=4, group=1, width=64, page_size=32, written=1000, extra=0, seed=23)
+    page = (call.keys[0].numel() + call.values[0].numel()) * call.keys.element_size()
+    in_torch, in_python = (bytes_held / page for bytes_held in most_held(attend, call))
+    if in_torch < _PAGES_IN_TORCH and in_python < _PAGES_IN_PYTHON:
         return None
-    slots = round(largest / (whole / call.written))
-    held = f"{min(slots, call.written):,} of {call.written:,} slots"
-    said = f"the numbers are right. On the way you held {held} in one copy."
-    return wrong("copies", said, *COPIES)
+    slots = min(round(max(in_torch, in_python) * call.page_size), call.written)
+    held = f"as much as {slots:,} of {call.written:,} slots"
+    return wrong("copies", f"the numbers are right. On the way you held {held} at the same time.", *COPIES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from minikv.course.chapters.counting import HANDS_OFF, MISSING, WHOLE, Request, Step, Visit, ask
+from minikv.course.chapters.counting import BUDGET, HANDS_OFF, MISSING, WHOLE, Request, Step, Visit, ask
 from minikv.course.chapters.watched import (
     A_FLOAT,
     EMPTY_BATCH,
@@ -67,6 +67,15 @@ _SKIPPING = (
 )
 
 
+_NO_PIECES = "Here a prompt is read whole or not at all. Pieces come in exercise 5.2: keep your idea for it."
+_TOO_LONG = (
+    "Nobody else is in the plan yet. What does your code ask before it takes this prompt?",
+    "The budget holds for every step, also for one that would be empty otherwise. A whole prompt that is longer has no "
+    "place in any step: that is what exercise 5.2 is about.",
+    "Budget 16, nobody runs, R1 waits with 17 tokens. Play your lines one by one. Which of them lets R1 in?",
+)
+
+
 def judge_whole(thing: Any) -> Verdict:
     """Judge `plan_whole`, a plan without chunks."""
     if (found := remembers(thing)) is not None:
@@ -76,7 +85,7 @@ def judge_whole(thing: Any) -> Verdict:
         for run in [runs[1], *runs] if look is _readers else runs:  # the stream of prompts shows it best
             if (found := look(run, thing)) is not None:
                 return found
-    return _many_decodes(thing) or _somebody_back(thing) or in_engine(thing, 64) or ok()
+    return _many_decodes(thing) or _alone(thing) or _somebody_back(thing) or in_engine(thing, 64) or ok()
 
 
 def _rules(run: Run, thing: Any) -> Verdict | None:
@@ -113,7 +122,7 @@ def _pieces(run: Run, _thing: Any) -> Verdict | None:
                 return wrong(
                     "pieces",
                     f"{said} That is a piece of a prompt.",
-                    "Here a prompt is read whole or not at all. Pieces come in exercise 5.2: keep your idea for it.",
+                    _NO_PIECES,
                 )
     return None
 
@@ -188,6 +197,36 @@ def _many_decodes(thing: Any) -> Verdict | None:
             "many-decodes", said, "Who gets these 3 tokens?", "The oldest get theirs, and the budget is used up."
         )
     return youngest_first(plan, 3)
+
+
+def _alone(thing: Any) -> Verdict | None:
+    """One prompt and nobody else, as long as the whole budget and one longer."""
+    for budget in (16, 1, 5, 300):
+        plan = _asked(thing, budget, budget)
+        if plan != {"R1": budget}:
+            said = (
+                f"budget {budget}, R1 waits with {a_few(budget)}, nobody else is there: your plan is {_in_words(plan)}."
+            )
+            return wrong("exact-fit", f"{said} R1 would never start.", *EXACT)
+        plan = _asked(thing, budget + 1, budget)
+        if plan:
+            said = f"budget {budget}, R1 waits with {a_few(budget + 1)}, nobody else is there: your plan is "
+            said += f"{_in_words(plan)}."
+            if plan["R1"] <= budget:
+                return wrong("pieces", f"{said} That is a piece of a prompt.", _NO_PIECES)
+            return wrong("too-long-alone", f"{said} That is over the budget.", *_TOO_LONG)
+    return None
+
+
+def _asked(thing: Any, prompt: int, budget: int) -> dict[str, int]:
+    try:
+        return ask(thing, [Request("R1", prompt)], [], budget)
+    except BrokenRule as broken:
+        return {"R1": prompt} if broken.rule == BUDGET else {}
+
+
+def _in_words(plan: dict[str, int]) -> str:
+    return ", ".join(f"{name}: {tokens}" for name, tokens in plan.items()) or "empty"
 
 
 def _somebody_back(thing: Any) -> Verdict | None:

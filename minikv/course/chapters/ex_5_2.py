@@ -71,6 +71,11 @@ STARTS = (
     "Whoever waits has written nothing. What it misses is all that it knows.",
     "R1 waits with 3 tokens: known 3, written 0. What does your line for the share give?",
 )
+OWN_LIMIT = (
+    "Which number in your code is not the budget, and limits a chunk all the same?",
+    "The budget is the only limit of a step. How large it is differs from server to server, and your function is told.",
+    "Budget 100, nobody else is there, R1 waits with 90 tokens. How many steps should it take, and how many do yours?",
+)
 IN_PIECES = (
     "Does a prompt have to fit into one step?",
     "Now a prompt may be cut. What does not fit in this step is read in the next.",
@@ -85,6 +90,7 @@ def _runs() -> list[tuple[list[Visit], int]]:
         ([Visit("R1", 8, 3), Visit("R2", 1, 3), Visit("R3", 1, 3), Visit("R4", 16, 3, 3), Visit("R5", 9, 2, 3)], 8),
         ([Visit(f"R{k}", 1 + 5 * k % 37, 2 + k % 4, 1 + k // 3) for k in range(1, 25)], 10),
         ([Visit("R1", 7, 4), Visit("R2", 5, 4, 2)], 3),
+        ([Visit("R1", 3, 5), Visit("R2", 2500, 2, 2), Visit("R3", 700, 2, 2)], 1100),  # a large server
     ]
 
 
@@ -185,6 +191,9 @@ def _why(run: Run, found: list[_Less]) -> Verdict:
     if got and all(each.got == each.missing - 1 for each in found if each.got):
         said = f"{where} missed {missing} tokens, {want} would have fitted, and it got {got}. One was left out."
         return wrong("one-short", said, *ONE_SHORT)
+    if run.budget > 100 and len(found) > 1 and 1 < got == max(each.got for each in found) < want:
+        said = f"{where} missed {missing:,} tokens, {want:,} of {run.budget:,} were free for it, and it got {got:,}."
+        return wrong("own-limit", f"{said} On a small server all was right.", *OWN_LIMIT)
     runs_on = [each.plan.get(one.name, 0) for each in run.steps if _reads_on(each, one.name)]
     if runs_on and got == 1 and max(runs_on) == 1:
         said = f"{where} had read {one.written} of its {one.known} tokens, {want} were free for it, and it got 1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from minikv.course.declare import Verdict, ok, wrong
 POOL, CONTEXT = 28, 512
 MOST = 6  # requests
 _FEWEST = 2
+_RIGHT = "the right one"
 
 
 @dataclass(frozen=True)
@@ -130,13 +132,26 @@ _SPLIT = (
 )
 
 
+_OWN_COUNT = (
+    "The door was the same both times. What was different in your code?",
+    "You do not learn in which order the doors come, and the same door may come again. What counts are the replies of "
+    "this door, to the requests of this call.",
+    "Call your function twice with the same right door. Which name outside the function has changed in between?",
+)
+_UNASKED = (
+    "How would a broken door give itself away?",
+    "A limit is tested with exactly as much as fits, and with one more. Each door must be asked anew.",
+)
+
+
 def judge_probe(thing: Any) -> Verdict:
     if not callable(thing):
         said = f"you handed over {thing!r:.60}."
         return wrong("not-callable", said, 'Hand over the function itself: check("ex-6.2", is_broken).')
     verdicts: dict[str, tuple[bool, list[tuple[int, int]]]] = {}
-    for name, door in {"the right one": right_door, **BROKEN}.items():
-        probe = _Probe(door)
+    doors: dict[str, Door] = {_RIGHT: right_door, **BROKEN}
+    for name in [*doors, *_another_order(list(doors))]:  # twice, so that nobody can go by the order
+        probe = _Probe(doors[name])
         try:
             answer = thing(probe)
         except _TooMany:
@@ -146,8 +161,14 @@ def judge_probe(thing: Any) -> Verdict:
         if not isinstance(answer, bool):
             said = f"you gave back {answer!r:.60}."
             return wrong("not-yes-or-no", said, "Give True for a door that is broken, False for one that is not.")
-        verdicts[name] = (answer, probe.sent)
-    accused, asked = verdicts.pop("the right one")
+        if name in verdicts and answer != verdicts[name][0]:
+            return _once_so_once_so(name, answer, verdicts[name][1], probe.sent)
+        verdicts.setdefault(name, (answer, probe.sent))
+    if not all(sent for _found, sent in verdicts.values()) and any(found for found, _sent in verdicts.values()):
+        unasked = next(name for name, (_found, sent) in verdicts.items() if not sent)
+        said = f"you sent nothing to {_door(unasked)} and gave back {verdicts[unasked][0]}."
+        return wrong("no-requests", said, *_UNASKED)
+    accused, asked = verdicts.pop(_RIGHT)
     missed = [name for name, (found, _sent) in verdicts.items() if not found]
     sent = {name: requests for name, (_found, requests) in verdicts.items()}
     if accused:
@@ -157,6 +178,29 @@ def judge_probe(thing: Any) -> Verdict:
     used = max(len(requests) for requests in [asked, *sent.values()])
     more = "Fewer will not do." if used <= _FEWEST else f"It can be done with {_FEWEST}."
     return ok(f"Six requests at most, and you sent {used}. {more}")
+
+
+def _another_order(names: list[str]) -> list[str]:
+    """The doors in some other order, in which none stands where it stood."""
+    mixed = list(names)
+    while any(a == b for a, b in zip(mixed, names, strict=True)):
+        random.Random().shuffle(mixed)
+    return mixed
+
+
+def _door(name: str) -> str:
+    return "the right door" if name == _RIGHT else f"{name}'s door"
+
+
+def _once_so_once_so(
+    name: str, answer: bool, before: Sequence[tuple[int, int]], now: Sequence[tuple[int, int]]
+) -> Verdict:
+    """A door came twice and was not judged alike."""
+    if not before or not now:
+        said = f"{_door(name)} came twice. You gave back {not answer} and then {answer}, and sent it nothing"
+        return wrong("no-requests", f"{said}{' once' if before or now else ''}.", *_UNASKED)
+    said = f"{_door(name)} came twice, among others. You gave back {not answer} at first, and {answer} later."
+    return wrong("own-count", said, *_OWN_COUNT)
 
 
 def _listed(requests: Sequence[tuple[int, int]]) -> str:

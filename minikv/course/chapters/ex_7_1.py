@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from minikv.course.chapters import hints_7_1 as hints
@@ -96,6 +97,11 @@ def _pages(number: int) -> str:
 
 def _harmless(outcome: Outcome, what: str) -> None:
     """Nobody else may notice anything."""
+    if outcome.told:
+        one = len(outcome.told) == 1
+        whose = f"the client of request {outcome.told[0]} has" if one else f"clients of {_listed(outcome.told)} have"
+        said = f"{what} Now {whose} read a token too, which is no part of their answer."
+        found("tells-others", said, *hints.TOLD)
     if outcome.replaced:
         said = (
             f"{what} Now the node's memory is another one, of another size: the pages of all other requests are gone."
@@ -107,6 +113,22 @@ def _harmless(outcome: Outcome, what: str) -> None:
         found("others-given-back", said, *hints.GIVEN_BACK)
     if outcome.harmed:
         found("others-pages", f"{what} Now {outcome.harmed}.", *hints.OTHERS)
+    if outcome.forgotten:
+        said = f"{what} Now request {_listed(outcome.forgotten)}, which runs here, is no longer in `accepted`: its "
+        found("forgets-accepted", f"{said}handoff could come again and be taken.", *hints.FORGOTTEN)
+    if outcome.noted:
+        said = f"{what} Now request {_listed(outcome.noted)} stands in `accepted`, and nothing was taken for it."
+        found("notes-others", said, *hints.NOTED)
+    if outcome.pages_gone:
+        gone = f"nobody holds {_pages(outcome.pages_gone)} of the node"
+        found("free-list", f"{what} Now {gone}, and `free` does not name them either.", *hints.FREE)
+    if outcome.pages_twice:
+        said = f"{what} Now page {outcome.pages_twice[0]} is in `free` though somebody holds it, or stands there twice."
+        found("free-list", said, *hints.FREE)
+
+
+def _listed(requests: Sequence[int]) -> str:
+    return " and ".join(map(str, requests))
 
 
 def _looked_at(trial: Trial, outcome: Outcome, what: str) -> None:
@@ -146,7 +168,8 @@ def _looked_at(trial: Trial, outcome: Outcome, what: str) -> None:
 def _refuses(receive: Any) -> None:
     cases = _cases()
     taken = {case.kind for case in cases if case.run(receive).error is None and not case.silent}
-    if taken | {"layer-missing"} == {case.kind for case in cases}:  # a strict zip sees that one by accident
+    by_accident = {"layer-missing", "more-layers", "more-pages"}  # a strict zip and torch see these
+    if taken | by_accident == {case.kind for case in cases}:
         said = "I sent handoffs that were short, damaged, or not for this request. You took all of them."
         found("trusts-success", said, *hints.TRUST)
     for case in _cases():
@@ -231,6 +254,20 @@ def _cases() -> list[_Case]:
         hints.LAYER_MISSING, 30, 4,
         lambda h: sealed(h, keys=list(h.keys)[:2], values=list(h.values)[:2]),
     )  # fmt: skip
+    add(
+        "more-layers",
+        "keys and values of 4 layers came, and the model has 3. The digest matches.",
+        hints.MORE_LAYERS, 30, 4,
+        lambda h: sealed(h, keys=[*h.keys, h.keys[0]], values=[*h.values, h.values[0]]),
+    )  # fmt: skip
+    for size, pages in ((4, 8), (64, 1)):
+        add(
+            "more-pages",
+            f"30 tokens were expected and 30 promised, {_pages(pages)} {'was' if pages == 1 else 'were'} reserved, and "
+            f"{pages + 1} came in every layer. The digest matches, since it covers 30 tokens.",
+            hints.MORE_PAGES, 30, size,
+            lambda h: sealed(h, **of_layers(h, lambda _i, t: t[[*range(len(t)), 0]])),
+        )  # fmt: skip
     add(
         "no-digest",
         "all was there, but one number in a value of the last layer had changed on the way.",

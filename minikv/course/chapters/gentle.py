@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from minikv.course.chapters.small import plainly
+
 
 @cache
 def gentle_model(spread: float = 0.15) -> Any:
@@ -12,4 +14,5 @@ def gentle_model(spread: float = 0.15) -> Any:
     from minikv import load_model
     from minikv.models.tiny import tiny_random
 
-    return load_model(*tiny_random(layers=6, kv_heads=2, spread=spread, seed=3))
+    with plainly():
+        return load_model(*tiny_random(layers=6, kv_heads=2, spread=spread, seed=3))

@@ -48,6 +48,40 @@ LAYER_MISSING = (
     "The node has 3 layers. Write down its six tensors, and beside each the one that came for it. For which is there "
     "none? Which line of yours can see it?",
 )
+MORE_LAYERS = (
+    "You looked at every layer of the model. What came besides?",
+    "A loop over the node's layers says nothing of what came and has no place there. Whatever differs from what is "
+    "expected, in whichever direction, says that sender and receiver do not speak of the same model.",
+    "The node has 3 layers, and 4 come. Write down the tensors of both sides, one beside the other. Which line of "
+    "yours can see the last?",
+)
+MORE_PAGES = (
+    "How many pages did the sender think that the request has? How many do you think?",
+    "What came must be as much as is expected: a handoff that is longer than it should be is not the one that you wait "
+    "for. What must two numbers be to each other, so that neither too little nor too much is taken?",
+    "3 pages are reserved. For 2, 3 and 4 pages that come, write down whether the handoff may be taken. What do you "
+    "compare?",
+)
+TOLD = (
+    "Whose answer begins with this token? To whom did you send it?",
+    "Each client reads the answer to its own prompt. A handoff is about one request, and so is its first token.",
+    "Requests 7 and 9 wait. The handoff of 7 comes, with token 311. Write down what each client has read afterwards.",
+)
+FORGOTTEN = (
+    "What did the node know of its other requests before your function, and what does it know now?",
+    "`accepted` is the node's memory of all handoffs that it has taken. A new one is added, and the others stay.",
+    "4 runs here, and `accepted` is {4}. The handoff of 7 is taken. What must the set be afterwards?",
+)
+NOTED = (
+    "For which request did something come? Which one did you note?",
+    "Whoever stands in `accepted` counts as served. Its own handoff will be turned away when it comes.",
+    "7 and 9 wait. The handoff of 7 is taken. Which numbers belong into `accepted`, and what happens when 9's comes?",
+)
+FREE = (
+    "Which of your lines touches `free`? Whose list is it?",
+    "Each page of a node is either free or held by one request. `expect` and `give_back` see to that, and nobody else.",
+    "8 pages, of which 7 holds 3 and 9 holds 2. How many stand in `free`? And after 7 was refused?",
+)
 DIGEST = (
     "A digest came with the handoff. What can you do with it?",
     "Work the digest out once more, from what you received, and compare it with the one that came. If one number has "

@@ -46,16 +46,26 @@ def bytes_read(attend: Attend, call: Call) -> int:
     return read
 
 
-def largest_made(attend: Attend, call: Call) -> int:
-    """Bytes of the largest tensor that a call makes, or of all that numpy and Python hold at once if that is more."""
-    largest = 0
+def most_held(attend: Attend, call: Call) -> tuple[int, int]:
+    """Bytes that a call holds at the same time, at most: in tensors that it makes, and in what numpy and Python do."""
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+    most = 0
+    alive: dict[int, tuple[StorageWeakRef, int]] = {}  # by where a tensor lies, for as long as anybody holds it
 
     def note(name: str, given: list[Any], new: list[Any]) -> None:
-        nonlocal largest
-        largest = max([largest, *(tensor.numel() * tensor.element_size() for tensor in new)])
+        nonlocal most
+        for place in [place for place, (storage, _size) in alive.items() if storage.expired()]:
+            del alive[place]
+        for tensor in new:
+            storage = tensor.untyped_storage()
+            alive[_place(tensor)] = StorageWeakRef(storage), storage.nbytes()
+        most = max(most, sum(size for _storage, size in alive.values()))
 
     keys, values = call.keys.clone(), call.values.clone()
-    _run(attend, call, keys, values, lambda name, given, new: None)  # what torch loads the first time is no copy
+    _run(attend, call, keys, values, note)  # what torch and numpy load the first time is no copy
+    most = 0
+    alive.clear()
     ours = not tracemalloc.is_tracing()
     if ours:
         tracemalloc.start()
@@ -63,7 +73,7 @@ def largest_made(attend: Attend, call: Call) -> int:
     tracemalloc.reset_peak()
     try:
         _run(attend, call, keys, values, note)
-        return max(largest, tracemalloc.get_traced_memory()[1] - before)
+        return most, tracemalloc.get_traced_memory()[1] - before
     finally:
         if ours:
             tracemalloc.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,11 @@ class Outcome:
         holds: the pages that the request holds afterwards.
         taken_from: another request that lost its pages, and these pages; None if nobody did.
         harmed: what was overwritten that is not the request's: "" or words for it.
+        told: other requests whose clients read a token during the call.
+        forgotten: other requests that stood in `accepted` before, and do not any more.
+        noted: other requests that stand in `accepted` now, and did not before.
+        pages_gone: how many pages are neither free nor held by anybody.
+        pages_twice: pages that are free and held, or free twice.
         replaced: whether the node's tensors have other shapes than before; then `harmed` says nothing.
     """
 
@@ -51,6 +57,11 @@ class Outcome:
     taken_from: tuple[int, tuple[int, ...]] | None
     harmed: str
     replaced: bool
+    told: tuple[int, ...]
+    forgotten: tuple[int, ...]
+    noted: tuple[int, ...]
+    pages_gone: int
+    pages_twice: tuple[int, ...]
 
     @property
     def said(self) -> str:
@@ -59,6 +70,16 @@ class Outcome:
             return "you raised nothing"
         text = " ".join(str(self.error).split())
         return f"you raised {type(self.error).__name__}" + (f" ({text[:90]})" if text else "")
+
+
+_STRANGERS = range(20)  # numbers of requests that the node has never heard of
+
+
+def _is_in(request: int, kept: Any) -> bool:
+    try:
+        return request in kept
+    except TypeError:
+        return False
 
 
 class Trial:
@@ -108,6 +129,7 @@ class Trial:
         """One call of the receiver. A slip in a complete handoff's way comes through, as does a stub."""
         node = self.node
         sent, others = len(node.sent.get(request, ())), self._others(request)
+        read, noted = {other: len(tokens) for other, tokens in node.sent.items()}, self._accepted(request)
         error: Exception | None = None
         try:
             receive(node, request, handoff)
@@ -122,7 +144,26 @@ class Trial:
         tokens = tuple(node.sent.get(request, ())[sent:])
         replaced = node.shapes() != self._made
         harmed = "" if replaced else self._harm(others)
-        return Outcome(error, tokens, node.holds(request), self._lost(others), harmed, replaced)
+        told = (other for other, those in node.sent.items() if other != request and len(those) != read.get(other, 0))
+        now, (gone, twice) = self._accepted(request), self._free()
+        return Outcome(
+            error, tokens, node.holds(request), self._lost(others), harmed, replaced, tuple(told),
+            tuple(sorted(noted - now)), tuple(sorted(now - noted)), gone, twice,
+        )  # fmt: skip
+
+    def _accepted(self, request: int) -> set[int]:
+        """Requests but this one that stand in `accepted`; what else a receiver keeps there is its own business."""
+        kept: Any = self.node.accepted
+        return {one for one in (RUNNING, REQUEST, WAITING, *_STRANGERS) if one != request and _is_in(one, kept)}
+
+    def _free(self) -> tuple[int, tuple[int, ...]]:
+        """How many pages are to be found nowhere, and pages that are to be found twice."""
+        held = [page for other in (RUNNING, REQUEST, WAITING) for page in self.node.holds(other)]
+        try:
+            found = Counter([*held, *self.node.free])
+        except TypeError:  # something else stands in its place
+            found = Counter(held)
+        return sum(page not in found for page in range(self.total)), tuple(p for p in found if found[p] > 1)
 
     def untouched(self) -> bool:
         """Whether the pages of REQUEST hold what they held in the beginning."""

@@ -8,7 +8,9 @@ from typing import Any
 
 from minikv.course.chapters.counting import (
     BUDGET,
+    ENDS,
     GIVEN,
+    HANDED,
     HANDS_OFF,
     ONCE,
     PAIRS,
@@ -77,6 +79,10 @@ REMEMBERS = (
     "Each step asks for a plan of its own. Where in your code does an empty plan begin?",
     "What stands outside the function, or in its `def` line, is made once. What stands inside is made in each call.",
 )
+_ENDLESS = (
+    "You give the pairs one by one. Which line of yours gives the last one?",
+    "A plan is for one step. Everybody stands in it once at most, and then it is complete.",
+)
 _ON_THE_QUIET = (
     "The engine writes, and then it counts. What would it do with a request that counts by itself?",
     "A plan says what shall be done. Keep what you need in variables of your own, such as what is left of the budget.",
@@ -129,8 +135,10 @@ def rule_broken(broken: BrokenRule, plan_step: Any) -> Verdict:
         return wrong("shape", f"{said} {PAIRS[0].upper()}{PAIRS[1:]}.", *_NOTHING_BACK)
     if broken.rule == PAIRS:
         return wrong("shape", f"{said} {PAIRS[0].upper()}{PAIRS[1:]}.", *_A_PAIR)
-    if broken.rule == GIVEN:
-        return wrong("unknown", f"{said} {GIVEN[0].upper()}{GIVEN[1:]}.", *_A_PAIR)
+    if broken.rule in (GIVEN, HANDED):
+        return wrong("unknown", f"{said} {broken.rule[0].upper()}{broken.rule[1:]}.", *_A_PAIR)
+    if broken.rule == ENDS:
+        return wrong("endless", f"{said} Does your plan come to an end?", *_ENDLESS)
     if broken.rule == ONCE:
         return wrong(
             "twice",
@@ -149,8 +157,9 @@ def remembers(plan_step: Any) -> Verdict | None:
     """Whether a plan still names who was in the one before, as with a list that is made once for all calls."""
     for name in ("R1", "R2"):
         given = plan_step([Request(name, 2)], [], 8)
-        pairs = list(given) if isinstance(given, Iterable) else []
-        named = [one.name for pair in pairs if isinstance(pair, Iterable) for one in pair if isinstance(one, Request)]
+        pairs = list(itertools.islice(given, 9)) if isinstance(given, Iterable) else []  # it may have no end
+        parts = [part for pair in pairs if isinstance(pair, Iterable) for part in itertools.islice(pair, 3)]
+        named = [part.name for part in parts if isinstance(part, Request)]
         if gone := [one for one in named if one != name]:
             said = f"{gone[0]} was in an earlier plan. It is in the next one too, but it neither waits nor runs now."
             return wrong("remembers", said, *REMEMBERS)
