@@ -9,6 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from minikv.viz.palette import COLOURS
+from minikv.viz.picture import Picture
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -18,8 +19,7 @@ ORANGE, SKY, GREEN, _YELLOW, BLUE, RED, _PINK, GREY = COLOURS
 _DASHES = ("solid", "dash", "dashdot", "dot")
 
 
-@dataclass(frozen=True)
-class Bill:
+class Bill(Picture):
     """A bill as a table and as a figure, from the same numbers. A notebook shows both.
 
     Attributes:
@@ -28,16 +28,6 @@ class Bill:
             M what the memory holds; the strip between C and M is hatched if more is promised than fits.
         text: the table in plain letters.
     """
-
-    table: str
-    figure: go.Figure
-    text: str
-
-    def _ipython_display_(self) -> None:
-        from IPython.display import HTML, display
-
-        display(HTML(self.table))  # type: ignore[no-untyped-call]
-        display(self.figure)  # type: ignore[no-untyped-call]
 
 
 def bill(

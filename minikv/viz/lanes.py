@@ -11,6 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from minikv.trace import Admit, Event, Finish, Preempt, Write
+from minikv.viz.picture import Picture
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -55,7 +56,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Lanes:
+class Lanes(Picture):
     """Lanes of one or more runs, as a table and as a figure. A notebook shows both.
 
     Attributes:
@@ -66,15 +67,6 @@ class Lanes:
     """
 
     runs: tuple[Run, ...]
-    table: str
-    figure: go.Figure
-    text: str
-
-    def _ipython_display_(self) -> None:
-        from IPython.display import HTML, display
-
-        display(HTML(self.table))  # type: ignore[no-untyped-call]
-        display(self.figure)  # type: ignore[no-untyped-call]
 
 
 def lanes(
@@ -97,7 +89,7 @@ def lanes(
     drawn = tuple(run_of(events, title, names=names, node=node, most=MAX_STEPS) for title, events in by_title.items())
     if not drawn:
         raise ValueError("there is no run to draw")
-    return Lanes(drawn, table_of(drawn), _figure(drawn), text_of(drawn))
+    return Lanes(table_of(drawn), _figure(drawn), text_of(drawn), drawn)
 
 
 def run_of(

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from minikv.viz.palette import COLOURS, NOBODY_COLOUR, ink_on
+from minikv.viz.picture import Picture
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -37,8 +38,7 @@ class Asked:
     words: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class LimitLine:
+class LimitLine(Picture):
     """A line of lengths as a table and as a figure. A notebook shows both.
 
     Attributes:
@@ -46,16 +46,6 @@ class LimitLine:
         figure: all moments, with a slider.
         text: the table in plain letters.
     """
-
-    table: str
-    figure: go.Figure
-    text: str
-
-    def _ipython_display_(self) -> None:
-        from IPython.display import HTML, display
-
-        display(HTML(self.table))  # type: ignore[no-untyped-call]
-        display(self.figure)  # type: ignore[no-untyped-call]
 
 
 def limit_line(asked: Sequence[Asked], *, pool: int, context: int, sent: Iterable[int] = ()) -> LimitLine:

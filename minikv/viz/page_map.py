@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from minikv.viz.palette import (
     ink_on,
     letters_for,
 )
+from minikv.viz.picture import Picture
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -27,8 +27,7 @@ MAX_PAGES = 32
 ROWS = ("owner", "wrote most", "slots written by", "slots read", "of these foreign", "times lent")
 
 
-@dataclass(frozen=True)
-class PageMap:
+class PageMap(Picture):
     """A page map as a table and as a figure, from one trace. A notebook shows both.
 
     Attributes:
@@ -37,16 +36,6 @@ class PageMap:
         figure: all moments at which the picture changed, with a slider.
         text: the table in plain letters.
     """
-
-    table: str
-    figure: go.Figure
-    text: str
-
-    def _ipython_display_(self) -> None:
-        from IPython.display import HTML, display
-
-        display(HTML(self.table))  # type: ignore[no-untyped-call]
-        display(self.figure)  # type: ignore[no-untyped-call]
 
 
 def page_map(

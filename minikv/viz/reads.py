@@ -9,6 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from minikv.viz.palette import COLOURS, FREE, FREE_COLOUR, NOBODY_COLOUR, ink_on
+from minikv.viz.picture import Picture
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -83,8 +84,7 @@ class Reads:
         return f"{said}; {', '.join(wrong)}" if wrong else said
 
 
-@dataclass(frozen=True)
-class ReadMap:
+class ReadMap(Picture):
     """A read map as a table and as a figure. A notebook shows both.
 
     Attributes:
@@ -92,16 +92,6 @@ class ReadMap:
         figure: all calls, with a slider.
         text: the table in plain letters.
     """
-
-    table: str
-    figure: go.Figure
-    text: str
-
-    def _ipython_display_(self) -> None:
-        from IPython.display import HTML, display
-
-        display(HTML(self.table))  # type: ignore[no-untyped-call]
-        display(self.figure)  # type: ignore[no-untyped-call]
 
 
 def read_map(calls: Sequence[Reads], *, show: int | None = None) -> ReadMap:

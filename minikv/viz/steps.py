@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minikv.viz.palette import FREE, FREE_COLOUR, ink_on
+from minikv.viz.picture import Picture
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -26,8 +26,7 @@ class Round(NamedTuple):
     read: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class RoundsPicture:
+class RoundsPicture(Picture):
     """Several runs as tables and as a figure. A notebook shows both.
 
     Attributes:
@@ -35,16 +34,6 @@ class RoundsPicture:
         figure: the runs side by side, with a slider over the rounds.
         text: the tables in plain letters.
     """
-
-    table: str
-    figure: go.Figure
-    text: str
-
-    def _ipython_display_(self) -> None:
-        from IPython.display import HTML, display
-
-        display(HTML(self.table))  # type: ignore[no-untyped-call]
-        display(self.figure)  # type: ignore[no-untyped-call]
 
 
 def rounds_picture(runs: Mapping[str, Sequence[Round]], tokens: Sequence[str] = ()) -> RoundsPicture:

@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from minikv.viz.palette import COLOURS, FREE, FREE_COLOUR, NOBODY, NOBODY_COLOUR, ink_on
+from minikv.viz.picture import Picture
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -65,19 +66,8 @@ class Transfer:
         return "taken" if self.taken else "refused"
 
 
-@dataclass(frozen=True)
-class TransferMap:
+class TransferMap(Picture):
     """Handoffs as a table and as a figure with a slider. A notebook shows both; `text` is the table in letters."""
-
-    table: str
-    figure: go.Figure
-    text: str
-
-    def _ipython_display_(self) -> None:
-        from IPython.display import HTML, display
-
-        display(HTML(self.table))  # type: ignore[no-untyped-call]
-        display(self.figure)  # type: ignore[no-untyped-call]
 
 
 def transfer_map(transfers: Transfer | Sequence[Transfer], pools: tuple[int, int]) -> TransferMap:
