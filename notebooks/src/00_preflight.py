@@ -65,7 +65,7 @@ assert not any(name in asked for name in names)
 # away. A machine that watches this server sees 200, and is content.
 #
 # Now read what the answer says. Below it is a table: on the left the answer once more, on the right a text that
-# somebody else had sent. Where both have the same words in the same order, they stand in brackets, with the same
+# somebody else had sent. Where both have three or more words in the same order, they stand in brackets, with the same
 # number on both sides.
 
 # %% tags=["nbval-ignore-output"]

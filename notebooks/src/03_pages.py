@@ -126,7 +126,8 @@ for way, at_once in (("careful: ", 448 // 128), ("at risk: ", 14)):
 print("the same answers:", said[0] == said[1])
 
 # %% [markdown]
-# The careful server needs more steps. minikv starts all 14. Whenever no page is free, the request that joined last
+# (In a step the engine computes something for each request that runs.) The careful server needs more steps. minikv
+# starts all 14. Whenever no page is free, the request that joined last
 # gives its pages back, waits, and is computed again. It is through earlier, but computes many tokens twice. So if
 # everybody uses all that was announced, pages buy little. They pay because most requests do not. Chapter 05 is about
 # that choice.
@@ -362,8 +363,7 @@ print(f"\n{right} of {len(ids)} tokens of the letter found")
 # The last page goes on into what the model answered. Its very last slot was never written (the last token of an answer
 # is never read again, so it is never stored). It holds zeros, and some token has to be the nearest to zero.
 #
-# Do the numbers have to be exact? Round every number that the look-up uses to one of 16 levels. That is 4 bits in place
-# of 32.
+# Do the numbers have to be exact? Round every stored number to one of 16 levels. That is 4 bits in place of 32.
 
 # %% tags=["answers-prediction"]
 from copy import copy
@@ -383,7 +383,7 @@ reveal("p-3.3")
 
 # %% [markdown]
 # All of them. 3 heads of 64 numbers are far more than it takes to tell one token from another. (Try `LEVELS = 8`, and
-# 4.)
+# then 4, where it ends.)
 #
 # Such a look-up is the simplest kind of *inversion*. Luo and others, *Shadow in the Cache*
 # ([arXiv:2508.09442](https://arxiv.org/abs/2508.09442), 2025), study three attacks on stored keys and values, and a

@@ -25,6 +25,7 @@ PAGES_WRONG = {
     "a full page is empty": (_pages("-(-tokens // page_size)", "page_size - tokens % page_size"), "full-page-empty"),
     "never empty": (_pages("-(-tokens // page_size)", "0"), "other empty slots"),
     "float pages": (_pages("tokens / page_size"), "not-whole"),
+    "a page for nobody": (_pages("max(1, -(-tokens // page_size))"), "other pages"),
     "one number": ("def pages_and_empty(tokens, page_size):\n    return -(-tokens // page_size)\n", "shape"),
     "a text": ("def pages_and_empty(tokens, page_size):\n    return 'two'\n", "shape"),
 }
@@ -42,6 +43,23 @@ PAGES_RIGHT = {
         "        return [pages, 0]\n"
         "    return [pages + 1, page_size - used]\n",
         "",
+    ),
+    "counting to the end": (
+        "def pages_and_empty(tokens, page_size):\n"
+        "    pages = 0\n"
+        "    while pages * page_size < tokens:\n"
+        "        pages += 1\n"
+        "    return pages, pages * page_size - tokens\n",
+        "You count page by page",
+    ),
+    "taking away": (
+        "def pages_and_empty(tokens, page_size):\n"
+        "    left, pages = tokens, 0\n"
+        "    while left > 0:\n"
+        "        left -= page_size\n"
+        "        pages += 1\n"
+        "    return pages, -left\n",
+        "You count page by page",
     ),
     "counting": (
         "def pages_and_empty(tokens, page_size):\n"
@@ -495,13 +513,51 @@ READING_RIGHT = {
     ),
 }
 
+ALLOCATOR_WRONG["notes what is lent in the class"] = (
+    "class Allocator:\n"
+    "    lent = set()\n"
+    "    def __init__(self, num_pages):\n"
+    "        self.free_pages = list(range(num_pages))\n"
+    "    def allocate(self, n):\n"
+    "        if n > len(self.free_pages):\n"
+    "            raise MemoryError\n"
+    "        out = [self.free_pages.pop() for _ in range(n)]\n"
+    "        self.lent.update(out)\n"
+    "        return out\n"
+    "    def free(self, pages):\n"
+    "        for p in pages:\n"
+    "            if p not in self.lent:\n"
+    "                raise ValueError(p)\n"
+    "            self.lent.remove(p)\n"
+    "            self.free_pages.append(p)\n",
+    "shared",
+)
+_READ = f"import torch\ndef read_page(pool, page, hf):\n    {_LAYER}\n    {_WORDS}\n    {_VALUES}\n    {_FOUND}\n"
+READING_WRONG |= {
+    "the first that is nearly equal": (
+        f"{_READ}    return [int((known - s).abs().amax(1).lt(1e-4).nonzero()[0]) for s in found]\n",
+        "exact",
+    ),
+    "only those that are equal": (
+        f"{_READ}    out = []\n    for s in found:\n        for t in range(len(known)):\n"
+        "            if torch.equal(known[t], s):\n                out.append(t)\n                break\n"
+        "    return out\n",
+        "exact",
+    ),
+    "wipes what it has read": (
+        f"{_READ}    out = torch.cdist(found, known).argmin(dim=1).tolist()\n    pool.values[0][page].zero_()\n"
+        "    return out\n",
+        "changes-the-pool",
+    ),
+}
+
 ANSWERS = {
     "ex-3.1": Answers(PAGES_NAME, PAGES_WRONG, PAGES_RIGHT, likely=("one-too-many", "rounded-down", "rounded")),
     "ex-3.2": Answers(
         ALLOCATOR_NAME,
         ALLOCATOR_WRONG,
         ALLOCATOR_RIGHT,
-        likely=("partial", "double-free", "slow", "own-list"),
+        likely=("partial", "double-free", "slow", "own-list", "shared"),
     ),
     "ex-3.3": Answers(READING_NAME, READING_WRONG, READING_RIGHT, likely=("keys", "norm", "layer", "embeddings")),
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from minikv.course.declare import Verdict, ok, wrong
+from minikv.course.guard import TimeUp, guarded
 
 
 def pages_and_empty(tokens: int, page_size: int) -> tuple[int, int]:
@@ -14,8 +15,21 @@ def pages_and_empty(tokens: int, page_size: int) -> tuple[int, int]:
     return pages, pages * page_size - tokens
 
 
-_CASES = ((64, 64), (65, 64), (1, 64), (30, 16), (128, 16), (100, 64), (33, 16), (7, 1), (5, 8), (2**20 + 1, 64))
+_CASES = (
+    (0, 16),
+    (64, 64),
+    (65, 64),
+    (1, 64),
+    (30, 16),
+    (128, 16),
+    (100, 64),
+    (33, 16),
+    (7, 1),
+    (5, 8),
+    (2**20 + 1, 64),
+)
 _HUGE = (2**60 + 1, 64)
+_PATIENCE = 0.5  # seconds for the huge case, in which whoever counts page by page would go on for years
 
 LAST_PAGE = (
     "What must be true of the number of pages, so that every token has a slot and no page is empty?",
@@ -30,7 +44,7 @@ _FULL_PAGE = (
 
 
 def judge_pages(thing: Any) -> Verdict:
-    answers = {case: _pair(thing(*case), case) for case in (*_CASES, _HUGE)}
+    answers = {case: _pair(thing(*case), case) for case in _CASES}
     for answer in answers.values():
         if isinstance(answer, Verdict):
             return answer
@@ -69,7 +83,10 @@ def judge_pages(thing: Any) -> Verdict:
                 "full-page-empty", "64 tokens, page of 64: you say that 64 slots of it stay empty.", *_FULL_PAGE
             )
         return _first_difference(got, 1, "empty slots", _FULL_PAGE)
-    if got[_HUGE] != pages_and_empty(*_HUGE):
+    huge = guarded(lambda: thing(*_HUGE), _PATIENCE)
+    if isinstance(huge.error, TimeUp):
+        return ok("Pages needed. Right. You count page by page; a division gives the number at once.")
+    if huge.error is not None or huge.value is None or tuple(huge.value) != pages_and_empty(*_HUGE):
         return ok(
             "Pages needed. Right for every pool that exists. You divide with floats, and these cannot tell 2**53 "
             "from 2**53 + 1. Whole-number division has no such limit."

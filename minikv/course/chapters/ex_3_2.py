@@ -69,6 +69,12 @@ OWN_LIST = (
     "A list that two parts share can be changed by both. Give out a list that nobody else keeps, and keep your own.",
     "Try it: a = [1, 2]; b = a; b.append(3). What is a now? Which of your lines does the same as `b = a`?",
 )
+SHARED = (
+    "Who else uses the very thing in which you note what is lent?",
+    "What is written in the class, outside of its functions, exists once, for all pools. What is set on `self` in "
+    "`__init__` belongs to one pool.",
+    "Make two pools, a and b. Lend a page from a. Print what b believes to be lent.",
+)
 _GRANTS = (
     "Must the pages of one call of free come from one call of allocate?",
     "A page is lent or not lent, one by one. From which call it came does not matter.",
@@ -90,7 +96,16 @@ def judge_allocator(thing: Any) -> Verdict:
                 "you handed over one pool, and the check builds its own.",
                 'Hand over the class: check("ex-3.2", Allocator).',
             )
-        for look in (_lends, _says_no, _takes_back, _notices, _shares_nothing, _stays_fast, _runs_in_engine):
+        for look in (
+            _lends,
+            _says_no,
+            _takes_back,
+            _notices,
+            _keeps_apart,
+            _shares_nothing,
+            _stays_fast,
+            _runs_in_engine,
+        ):
             look(thing)
     except _Found as found:
         return found.verdict
@@ -243,6 +258,22 @@ def _no_two_owners(pool: Any, total: int, lent: Sequence[int]) -> None:
         _found("double-free", said, *FREED_TWICE)
 
 
+def _keeps_apart(make: Any) -> None:
+    """A server may have two pools: they must not know of each other."""
+    one, other, third = make(4), make(4), make(4)
+    _granted(one, 4, 4)
+    raised, got = _try(other.allocate, 4)
+    if raised or sorted(got) != list(range(4)):
+        _found(
+            "shared",
+            "I made two pools of 4 pages. When the first had lent all of its own, the second could not.",
+            *SHARED,
+        )
+    if not _try(third.free, [0])[0]:
+        said = "I made three pools, and only the others lent a page 0. The third took page 0 back all the same."
+        _found("shared", said, *SHARED)
+
+
 def _shares_nothing(make: Any) -> None:
     pool = make(8)
     for _ in range(2):
@@ -323,6 +354,8 @@ def _runs_in_engine(make: Any) -> None:
     if answers[0] != answers[1]:
         _found("engine", "inside the engine the answers changed.", "Which page went to two requests?")
 
+
+_LOOKS = (_lends, _says_no, _takes_back, _notices, _keeps_apart, _shares_nothing, _stays_fast, _runs_in_engine)
 
 _WIPES = re.compile(r"\b(zero_|zeros|zeros_like|fill_|\w*wipe\w*|\w*erase\w*|\w*scrub\w*)\b", re.IGNORECASE)
 

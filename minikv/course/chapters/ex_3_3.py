@@ -78,6 +78,9 @@ def judge_reading_with(thing: Any, model: Any) -> Verdict:
                     f"you gave back text: {answer[:20]!r}.",
                     "Give the token ids. Turning them into text comes later.",
                 )
+            if reader.touched:
+                said = f"page {page} was read, and then held other numbers than before. Somebody may need them."
+                return wrong("changes-the-pool", said, "Which line of yours writes? Looking needs none.")
             found = reader.found(answer, page)
             if found is None:
                 said = f"page {page} has {reader.size} slots, and you gave back {_shown(answer)}."
@@ -88,7 +91,34 @@ def judge_reading_with(thing: Any, model: Any) -> Verdict:
                 what = f"a list of {type(reader.given[0]).__name__}" if isinstance(reader.given, list | tuple) else None
                 said = f"the tokens are right, but you gave back {what or 'a ' + type(reader.given).__name__}."
                 return wrong("not-a-list", said, "Give a list of plain ints. `.tolist()` makes one of a tensor.")
-    return ok()
+        return _with_odd_slots(reader, 3) or ok()
+
+
+ODD = (
+    "What does your code do with a slot whose numbers are in no list?",
+    "Do not look for the same numbers. Look for the closest, whatever their distance is: there is always one.",
+    "Three tokens with the values 1, 5 and 9. Which is a slot that holds 5.2? And one that holds 0?",
+)
+
+
+def _with_odd_slots(reader: _Reader, page: int) -> Verdict | None:
+    """Read a page that was rounded a little, as half precision does, and one whose last slot was never written."""
+    import torch
+
+    stored = reader.pool.values[0][page]
+    kept = stored.clone()
+    noise = torch.randn(stored.shape, generator=torch.Generator().manual_seed(5)) * kept.std() / 200
+    try:
+        stored.add_(noise)
+        if reader.found_whatever(page) != reader.size:
+            return wrong("exact", f"page {page} was rounded a little, and you no longer found its tokens.", *ODD)
+        stored.copy_(kept)
+        stored[-1] = 0.0
+        if reader.found_whatever(page) < reader.size - 1:
+            return wrong("empty-slot", f"the last slot of page {page} was never written. It holds zeros.", *ODD)
+    finally:
+        stored.copy_(kept)
+    return None
 
 
 def _shown(answer: object) -> str:
@@ -144,6 +174,7 @@ class _Reader:
 
         self.thing, self.model = thing, model
         self.given: Any = None
+        self.touched = False
         self.before: dict[int, str] = {}
         ids = [(37 * position + 11) % 251 for position in range(6 * self.size)]
         engine = Engine(model, page_size=self.size, num_pages=7)
@@ -154,7 +185,10 @@ class _Reader:
 
     def read(self, page: int) -> Any:
         """The learner's answer, as plain numbers if it was an array."""
+        before = [tensor.clone() for tensor in (*self.pool.keys, *self.pool.values)]
         answer = self.given = self.thing(self.pool, page, self.model.hf)
+        after = (*self.pool.keys, *self.pool.values)
+        self.touched = not all(map(_equal, before, after))
         return answer.tolist() if hasattr(answer, "tolist") else answer
 
     def found(self, answer: Any, page: int) -> int | None:
@@ -165,6 +199,13 @@ class _Reader:
             return None
         right = self.inside[page]
         return sum(map(int.__eq__, ids, right)) if len(ids) == len(right) else None
+
+    def found_whatever(self, page: int) -> int:
+        """How many tokens are right; 0 if there is no answer at all."""
+        try:
+            return self.found(self.read(page), page) or 0
+        except (IndexError, ValueError, RuntimeError, TypeError, KeyError):
+            return 0
 
     def weights(self, name: str, layer: int = 0) -> list[Any]:
         """One of a layer's weights."""
@@ -179,6 +220,10 @@ class _Reader:
                 return _comparable(self.read(page)) != self.before[page]
             except Exception:
                 return True
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return bool((one == other).all())
 
 
 def _comparable(answer: Any) -> str:
