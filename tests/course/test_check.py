@@ -168,6 +168,7 @@ def f(a, b):
 """
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a ring inside of a garbage collection
 @pytest.mark.parametrize("source", [SWALLOWS, BUSY], ids=["sleeps", "computes"])
 def test_a_loop_that_swallows_everything_is_stopped(source: str, capsys: Out) -> None:
     for _turn in range(3):

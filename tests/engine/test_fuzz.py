@@ -330,7 +330,9 @@ class ServerMachine(RuleBasedStateMachine):
     # What is looked at in every step.
 
     def step_and_look(self) -> None:
-        server, fair = self.server, self.on_fair_nodes()
+        server = self.server
+        with server.lock:  # after an interrupt this makes the server whole, and whoever ran starts anew
+            fair = self.on_fair_nodes()
         if self.poisoned:
             self.poison()
         before = [(node, self.progress(node), node.num_computed_tokens) for node in fair]
