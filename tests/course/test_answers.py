@@ -26,12 +26,12 @@ LONG = {"ex-1.2", "ex-3.2", "ex-4.2", "ex-4.3", "ex-5.1", "ex-5.2", "ex-6.1", "e
 
 
 def param(exercise_id: str, title: str) -> Any:
-    """`make quick` leaves out the many wrong answers to some exercises."""
+    """`make quick` leaves out the many answers to some exercises."""
     return pytest.param(exercise_id, title, marks=[pytest.mark.slow] if exercise_id in LONG else [])
 
 
 WRONG = [param(i, title) for i, answers in ALL.items() for title in answers.wrong]
-RIGHT = [(i, title) for i, answers in ALL.items() for title in answers.right]
+RIGHT = [param(i, title) for i, answers in ALL.items() for title in answers.right]
 
 Out = pytest.CaptureFixture[str]
 

@@ -103,6 +103,7 @@ def test_own_numbers_as_printed(learner: Path, capsys: Out) -> None:
     assert read.pop("attacker") == 2 and sum(read.values()) == counts(scope["mine"]).foreign_slots
 
 
+@pytest.mark.slow
 def test_marks_by_classes_as_printed(cell: Any) -> None:
     scope: dict[str, Any] = {}
     exec(snippets()[1], scope)
