@@ -10,13 +10,11 @@ import contextlib
 import hashlib
 import json
 import os
-import secrets
-import shutil
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-from minikv.course.home import COPY, FOLDER, MANIFEST
+from minikv.course.home import COPY, FOLDER, MANIFEST, free_name, names_beside, write_whole
 from minikv.errors import MinikvError
 
 FOLDERS = ("notebooks", "exercises", "assets")
@@ -67,33 +65,6 @@ def in_course(course: Path, path: Path) -> str:
                 if os.path.samefile(around, course / folder):
                     return folder
     return ""
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a whole file or nothing. A link stays a link, and the file keeps its mode."""
-    real = Path(os.path.realpath(path))
-    real.parent.mkdir(parents=True, exist_ok=True)
-    temporary = real.with_name(f".{real.name}.{secrets.token_hex(4)}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-        with contextlib.suppress(OSError):  # a new file has no mode to keep, and some disks know none
-            shutil.copymode(real, temporary)
-        os.replace(temporary, real)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        if isinstance(error, OSError):
-            error.filename, error.filename2 = str(path), None  # and not the temporary one
-        raise
-
-
-def free_name(path: Path) -> Path:
-    """A name beside `path` that is not taken, to put it aside under."""
-    number = 1
-    while os.path.lexists(aside := path.with_name(f"{path.stem}.old{number}{path.suffix}")):
-        number += 1
-    return aside
 
 
 def without_answers(notebook: str) -> str:
@@ -167,15 +138,11 @@ def _deliver(place: Path, name: str, content: bytes, handed_out: dict[str, str])
 
 def _beside(path: Path, place: Path, handed_out: dict[str, str], digest: str) -> Path:
     """A name for the newer version: one that is free, has it already, or where the learner has changed nothing."""
-    number = 1
-    while True:
-        beside = path.with_name(f"{path.stem}.new{number if number > 1 else ''}{path.suffix}")
-        if not os.path.lexists(beside):
-            return beside
+    for beside in names_beside(path, "new"):
         known = (digest, handed_out.get(beside.relative_to(place).as_posix()))
-        if not _obstacle(place, beside) and _digest(beside) in known:
-            return beside
-        number += 1
+        if not os.path.lexists(beside) or (not _obstacle(place, beside) and _digest(beside) in known):
+            break
+    return beside
 
 
 def _files(course: Path) -> Iterator[tuple[str, bytes]]:
@@ -237,7 +204,7 @@ def _read_manifest(place: Path) -> dict[str, str]:
             return {str(name): str(digest) for name, digest in files.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
-    aside = path.rename(free_name(path))
+    aside = path.rename(free_name(path, "old", first="1"))
     print(f"{path} could not be understood. It is now {aside.name}.")
     return {}
 

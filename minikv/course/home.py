@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import secrets
+import shutil
 import tempfile
+from collections.abc import Iterator
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +76,15 @@ def _load() -> dict[str, Any] | None:
     return {}
 
 
-def free_name(path: Path, word: str) -> Path:
+def free_name(path: Path, word: str, first: str = "") -> Path:
     """A name beside `path` that nothing has yet, such as notes.broken.json, then notes.broken2.json."""
-    number = 1
-    while (aside := path.with_name(f"{path.stem}.{word}{number if number > 1 else ''}{path.suffix}")).exists():
-        number += 1
-    return aside
+    return next(aside for aside in names_beside(path, word, first) if not os.path.lexists(aside))
+
+
+def names_beside(path: Path, word: str, first: str = "") -> Iterator[Path]:
+    """Names beside `path`, without end: its own with a word in it, and behind that `first`, then 2, 3 and so on."""
+    for number in chain([first], count(2)):
+        yield path.with_name(f"{path.stem}.{word}{number}{path.suffix}")
 
 
 def note(section: str, key: str, value: object) -> bool:
@@ -107,12 +115,23 @@ def noted(section: str, key: str) -> Any:
 
 def write_text(path: Path, text: str) -> None:
     """Write a whole file or nothing: two notebooks may write at the same time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    write_whole(path, text.encode("utf-8"), mode=0o600)
+
+
+def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Write a whole file or nothing. A link stays a link, and a file keeps its mode; `mode` is for new ones."""
+    real = Path(os.path.realpath(path))
+    real.parent.mkdir(parents=True, exist_ok=True)
+    temporary = real.with_name(f".{real.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except (OSError, UnicodeError):
-        Path(temporary).unlink(missing_ok=True)
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            file.write(content)
+        with contextlib.suppress(OSError):  # a new file has no mode to keep, and some disks know none
+            shutil.copymode(real, temporary)
+        os.replace(temporary, real)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError):
+            error.filename, error.filename2 = str(path), None  # and not the temporary one
         raise

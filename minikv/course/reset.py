@@ -17,9 +17,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from minikv.course.copy import checkout, free_name, in_course, learners_copy, without_answers, write_whole
+from minikv.course.copy import checkout, in_course, learners_copy, without_answers
 from minikv.course.declare import Exercise, find, not_known
-from minikv.course.home import FOLDER, home
+from minikv.course.home import FOLDER, free_name, home, write_whole
 from minikv.course.parts import part_file
 from minikv.errors import MinikvError
 
@@ -69,7 +69,8 @@ def reset(exercise_id: str, target: str | Path | None = None) -> list[str]:
     part = (home() if os.environ.get("MINIKV_HOME") else place / FOLDER) / part_file(exercise_id).name
     if os.path.lexists(part):
         try:
-            done.append(f"Your kept part is now {part.parent.name}/{part.rename(free_name(part)).name}.")
+            aside = part.rename(free_name(part, "old", first="1"))
+            done.append(f"Your kept part is now {part.parent.name}/{aside.name}.")
         except OSError as error:
             done.append(f"Your kept part, {part}, could not be put aside ({error.strerror}).")
     return done
@@ -127,7 +128,7 @@ def _written(notebook: dict[str, Any], mine: Path) -> bytes:
 def _put_aside(mine: Path, content: bytes) -> Path:
     """Keep what was there under a name that nobody else takes in the meantime."""
     while True:
-        aside = free_name(mine)
+        aside = free_name(mine, "old", first="1")
         try:
             with aside.open("xb") as file:
                 file.write(content)

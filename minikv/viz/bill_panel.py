@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from minikv.viz.bill import GIB, Bill, bill
+from minikv.viz.style import QUIET
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -127,7 +128,7 @@ class BillPanel:
         )
         self.line = widgets.HTML()
         self.figure: go.FigureWidget = go.FigureWidget(self._drawn().figure)
-        self.figure._config = {"showSendToCloud": False, "displaylogo": False}  # as in style.py, for a widget
+        self.figure._config = QUIET
         self._say()
         for slider in (self.users, self.precision, self.context):
             slider.observe(self._moved, names="value")

@@ -241,7 +241,7 @@ def _padded(cells: Sequence[Any], length: int, blank: Any) -> list[Any]:
 def _figure(runs: Sequence[Run]) -> go.Figure:
     import plotly.graph_objects as go
 
-    from minikv.viz.style import quiet_toolbar
+    from minikv.viz.style import quiet_toolbar, slider_steps
 
     quiet_toolbar()
     frames = [
@@ -260,14 +260,7 @@ def _figure(runs: Sequence[Run]) -> go.Figure:
         yaxis={"type": "category", "autorange": "reversed"},
     )
     if len(runs) > 1:
-        moves = [
-            {
-                "label": run.title,
-                "method": "animate",
-                "args": [[str(index)], {"mode": "immediate", "frame": {"duration": 0, "redraw": True}}],
-            }
-            for index, run in enumerate(runs)
-        ]
+        moves = slider_steps(run.title for run in runs)
         place = {"active": len(runs) - 1, "steps": moves, "currentvalue": {"visible": False}, "pad": {"t": 60}}
         figure.update_layout(sliders=[place])
     return figure
@@ -282,10 +275,9 @@ def _title(run: Run) -> str:
 def _heatmap(run: Run) -> go.Heatmap:
     import plotly.graph_objects as go
 
+    from minikv.viz.style import bands
+
     order = list(COLOURS)
-    scale: list[list[Any]] = []
-    for index, state in enumerate(order):
-        scale += [[index / len(order), COLOURS[state]], [(index + 1) / len(order), COLOURS[state]]]
     edges = [0]
     for count in run.tokens:
         edges.append(edges[-1] + count)
@@ -295,7 +287,7 @@ def _heatmap(run: Run) -> go.Heatmap:
         z=[[order.index(cell) for cell in lane.cells] for lane in run.lanes],
         zmin=-0.5,
         zmax=len(order) - 0.5,
-        colorscale=scale,
+        colorscale=bands(list(COLOURS.values())),
         showscale=False,
         xgap=1,
         ygap=4,

@@ -155,7 +155,7 @@ def _at(length: float) -> float:
 def _figure(asked: Sequence[Asked], active: int, pool: int, context: int, sent: Sequence[int]) -> go.Figure:
     import plotly.graph_objects as go
 
-    from minikv.viz.style import quiet_toolbar
+    from minikv.viz.style import quiet_toolbar, slider_steps
 
     quiet_toolbar()
     frames = [
@@ -166,14 +166,7 @@ def _figure(asked: Sequence[Asked], active: int, pool: int, context: int, sent: 
         )
         for index, moment in enumerate(asked)
     ]
-    steps = [
-        {
-            "label": f"{moment.step}",
-            "method": "animate",
-            "args": [[str(index)], {"mode": "immediate", "frame": {"duration": 0, "redraw": True}}],
-        }
-        for index, moment in enumerate(asked)
-    ]
+    steps = slider_steps(str(moment.step) for moment in asked)
     longest = len(asked[0].words) + _SHORTEST - 1
     ticks = [2**power for power in range(1, longest.bit_length())]
     figure = go.Figure(data=frames[active].data, frames=frames)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from minikv.trace import Event
 from minikv.viz.moments import Moment, PageState, moments, most_telling, nodes_in, pages_in, tenants_in
@@ -202,7 +202,7 @@ def _thinned(found: list[Moment]) -> list[Moment]:
 def _figure(found: list[Moment], key: _Key, node: str) -> go.Figure:
     import plotly.graph_objects as go
 
-    from minikv.viz.style import quiet_toolbar
+    from minikv.viz.style import quiet_toolbar, slider_steps
 
     quiet_toolbar()
     colours = [FREE_COLOUR, NOBODY_COLOUR] + [colour_of(index) for index in range(len(key.letters))]
@@ -214,14 +214,7 @@ def _figure(found: list[Moment], key: _Key, node: str) -> go.Figure:
         )
         for index, moment in enumerate(found)
     ]
-    steps = [
-        {
-            "label": f"{moment.step} {moment.act}",
-            "method": "animate",
-            "args": [[str(index)], {"mode": "immediate", "frame": {"duration": 0, "redraw": True}}],
-        }
-        for index, moment in enumerate(found)
-    ]
+    steps = slider_steps(f"{moment.step} {moment.act}" for moment in found)
     last = found.index(most_telling(found))
     figure = go.Figure(data=frames[last].data, frames=frames)
     figure.update_layout(
@@ -239,12 +232,10 @@ def _figure(found: list[Moment], key: _Key, node: str) -> go.Figure:
 def _heatmap(moment: Moment, key: _Key, colours: list[str]) -> go.Heatmap:
     import plotly.graph_objects as go
 
+    from minikv.viz.style import bands
+
     rows = _rows(moment, key)[:2]
     states = [_state(moment, page) for page in key.pages]
-    last = max(len(colours) - 1, 1)
-    scale: list[list[Any]] = []
-    for index, colour in enumerate(colours):
-        scale += [[index / (last + 1), colour], [(index + 1) / (last + 1), colour]]
     numbers = [
         [_number(state.owner, key, 0) for state in states],
         [_number(state.main_writer, key, 1) for state in states],
@@ -255,8 +246,8 @@ def _heatmap(moment: Moment, key: _Key, colours: list[str]) -> go.Heatmap:
         y=["owner", "wrote most"],
         z=numbers,
         zmin=-0.5,
-        zmax=last + 0.5,
-        colorscale=scale,
+        zmax=len(colours) - 0.5,
+        colorscale=bands(colours),
         showscale=False,
         xgap=3,
         ygap=3,

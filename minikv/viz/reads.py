@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from minikv.viz.palette import COLOURS, FREE, FREE_COLOUR, NOBODY_COLOUR, ink_on
 from minikv.viz.picture import Picture
@@ -151,21 +151,14 @@ def _text(call: Reads) -> str:
 def _figure(calls: Sequence[Reads], active: int) -> go.Figure:
     import plotly.graph_objects as go
 
-    from minikv.viz.style import quiet_toolbar
+    from minikv.viz.style import quiet_toolbar, slider_steps
 
     quiet_toolbar()
     frames = [
         go.Frame(name=str(index), data=[_heatmap(call)], layout={"title": {"text": call.caption()}})
         for index, call in enumerate(calls)
     ]
-    steps = [
-        {
-            "label": str(call.written),
-            "method": "animate",
-            "args": [[str(index)], {"mode": "immediate", "frame": {"duration": 0, "redraw": True}}],
-        }
-        for index, call in enumerate(calls)
-    ]
+    steps = slider_steps(str(call.written) for call in calls)
     figure = go.Figure(data=frames[active].data, frames=frames)
     figure.update_layout(
         template="none",
@@ -183,18 +176,17 @@ def _figure(calls: Sequence[Reads], active: int) -> go.Figure:
 def _heatmap(call: Reads) -> go.Heatmap:
     import plotly.graph_objects as go
 
+    from minikv.viz.style import bands
+
     marks = [call.row(place) for place in range(len(call.table))]
     order = list(_COLOUR)
-    scale: list[list[Any]] = []
-    for index, mark in enumerate(order):
-        scale += [[index / len(order), _COLOUR[mark]], [(index + 1) / len(order), _COLOUR[mark]]]
     return go.Heatmap(
         x=[str(inside) for inside in range(call.page_size)],
         y=_names(call),
         z=[[order.index(mark) for mark in row] for row in marks],
         zmin=-0.5,
         zmax=len(order) - 0.5,
-        colorscale=scale,
+        colorscale=bands(list(_COLOUR.values())),
         showscale=False,
         xgap=2,
         ygap=2,

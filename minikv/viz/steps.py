@@ -110,7 +110,7 @@ def _figure(grids: dict[str, list[list[str]]], labels: list[str], most: int) -> 
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 
-    from minikv.viz.style import quiet_toolbar
+    from minikv.viz.style import quiet_toolbar, slider_steps
 
     quiet_toolbar()
 
@@ -136,14 +136,7 @@ def _figure(grids: dict[str, list[list[str]]], labels: list[str], most: int) -> 
         )
         for upto in range(1, most + 1)
     ]
-    steps = [
-        {
-            "label": str(upto),
-            "method": "animate",
-            "args": [[str(upto)], {"mode": "immediate", "frame": {"duration": 0, "redraw": True}}],
-        }
-        for upto in range(1, most + 1)
-    ]
+    steps = slider_steps(map(str, range(1, most + 1)), first=1)
     figure.update_xaxes(title={"text": "position"}, dtick=1, range=[-0.5, len(labels) - 0.5])
     figure.update_yaxes(dtick=1, range=[most + 0.5, 0.5])
     figure.update_yaxes(title={"text": "round"}, col=1)
@@ -171,16 +164,15 @@ def _shown(grid: list[list[str]], positions: int, upto: int, most: int) -> dict[
 def _heatmap(shown: dict[str, Any], labels: list[str], most: int) -> go.Heatmap:
     import plotly.graph_objects as go
 
-    scale: list[list[Any]] = []
-    for index, colour in enumerate((FREE_COLOUR, READ_COLOUR, COMPUTED_COLOUR)):
-        scale += [[index / 3, colour], [(index + 1) / 3, colour]]
+    from minikv.viz.style import bands
+
     return go.Heatmap(
         **shown,
         x=list(range(len(labels))),
         y=list(range(1, most + 1)),
         zmin=-0.5,
         zmax=2.5,
-        colorscale=scale,
+        colorscale=bands((FREE_COLOUR, READ_COLOUR, COMPUTED_COLOUR)),
         showscale=False,
         xgap=2,
         ygap=2,

@@ -26,7 +26,6 @@ _MEANS = {
     EMPTY: "reserved, and nothing came",
     FREE: "has to do with other requests or with none",
 }
-_AT_ONCE = {"duration": 0, "redraw": True}
 _PREFILL_COLUMNS, _DECODE_COLUMNS, _DECODE_FROM = 4, 8, 8
 
 
@@ -144,7 +143,7 @@ def _title(one: Transfer) -> str:
 def _figure(shown: Sequence[Transfer], pools: tuple[int, int]) -> go.Figure:
     import plotly.graph_objects as go
 
-    from minikv.viz.style import quiet_toolbar
+    from minikv.viz.style import quiet_toolbar, slider_steps
 
     quiet_toolbar()
     most = max(1, *(max(one.expected, one.promised, one.received) for one in shown))
@@ -152,14 +151,7 @@ def _figure(shown: Sequence[Transfer], pools: tuple[int, int]) -> go.Figure:
         go.Frame(name=str(index), data=_drawn(one, pools), layout={"title": {"text": _title(one)}})
         for index, one in enumerate(shown)
     ]
-    steps = [
-        {
-            "label": str(one.request),
-            "method": "animate",
-            "args": [[str(index)], {"mode": "immediate", "frame": _AT_ONCE, "transition": {"duration": 0}}],
-        }
-        for index, one in enumerate(shown)
-    ]
+    steps = slider_steps((str(one.request) for one in shown), transition={"duration": 0})
     told = _most_telling(shown)
     several = len(frames) > 1
     figure = go.Figure(data=frames[told].data, frames=frames if several else [])

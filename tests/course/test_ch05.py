@@ -338,7 +338,7 @@ def test_the_panel_moves() -> None:
     assert panel.text.startswith("Budget 16, ") and panel.drawn.value != before and panel.text in panel.line.value
 
 
-def test_the_panel_without_widgets(monkeypatch: pytest.MonkeyPatch) -> None:
+def hide_ipywidgets(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def without(name: str, *arguments: Any, **options: Any) -> Any:
@@ -347,6 +347,10 @@ def test_the_panel_without_widgets(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(name, *arguments, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
+
+
+def test_the_panel_without_widgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    hide_ipywidgets(monkeypatch)
     fixed = lanes_panel(what_if, budget=(4, 64, 8), R4_comes_in_step=(1, 12, 5))
     assert isinstance(fixed, FixedLanes)
     assert fixed.text.startswith("No sliders here, because ipywidgets is not installed.") and "R4" in fixed.text
@@ -548,14 +552,7 @@ def test_the_panel_says_in_a_line_why_there_are_no_lanes(monkeypatch: pytest.Mon
         assert isinstance(panel, LanesPanel) and panel.text.startswith(line) and not panel.drawn.value
     assert lanes_panel(lambda: play(plan_step, FIVE, 8)).text.startswith("12 steps, at most 8 tokens in one.")
 
-    real = builtins.__import__
-
-    def without(name: str, *arguments: Any, **options: Any) -> Any:
-        if name == "ipywidgets":
-            raise ModuleNotFoundError("No module named 'ipywidgets'", name="ipywidgets")
-        return real(name, *arguments, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    hide_ipywidgets(monkeypatch)
     fixed = lanes_panel(lambda budget: play(stub, FIVE, budget), budget=(4, 64, 8))
     assert fixed.text == "No sliders here, because ipywidgets is not installed. [ ] ex-5.2: write plan_step"
     fixed._ipython_display_()

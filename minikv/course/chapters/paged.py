@@ -173,14 +173,16 @@ def slots_that_matter(
 ) -> list[int]:
     """Those of some slots whose contents can change the answer, found by changing one at a time."""
     before = call.answer(attend)
-    if not differ(_tried(attend, call.filled(fill, slots, keys=keys, values=values)), before):
+    if not differ(answer_or_none(attend, call.filled(fill, slots, keys=keys, values=values)), before):
         return []
     return [
-        slot for slot in slots if differ(_tried(attend, call.filled(fill, [slot], keys=keys, values=values)), before)
+        slot
+        for slot in slots
+        if differ(answer_or_none(attend, call.filled(fill, [slot], keys=keys, values=values)), before)
     ]
 
 
-def _tried(attend: Attend, call: Call) -> torch.Tensor | None:
+def answer_or_none(attend: Attend, call: Call) -> torch.Tensor | None:
     """An answer; None also if the function minds so much that it raises."""
     try:
         return call.answer(attend)

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from minikv.course.chapters.paged import NAN, NOISE, ZEROS, Attend, Call, differ, made_up, right, slots_that_matter
+from minikv.course.chapters.paged import (
+    NAN,
+    NOISE,
+    ZEROS,
+    Attend,
+    Call,
+    answer_or_none,
+    differ,
+    made_up,
+    right,
+    slots_that_matter,
+)
 from minikv.course.chapters.raised import explain_error
 from minikv.course.chapters.small import small_model
 from minikv.course.chapters.wrong_numbers import explain_numbers, zero_score
 from minikv.course.declare import Verdict, wrong
-
-if TYPE_CHECKING:
-    import torch
 
 LAST_PAGE = (
     "How many tokens does the last page hold? And how many of its slots did your code look at?",
@@ -116,22 +124,12 @@ def judge_call(attend: Attend, call: Call, numbers: Callable[[Call, Any], Verdic
     if found is not None:
         return found
     expected = right(call)
-    given = {fill: _answer(attend, call.filled(fill)) for fill in (NAN, NOISE, ZEROS)}
+    given = {fill: answer_or_none(attend, call.filled(fill)) for fill in (NAN, NOISE, ZEROS)}
     if all(not differ(given[fill], expected, 1e-4) for fill in (NAN, NOISE)):
         return None
     if any(differ(given[fill], given[ZEROS]) for fill in (NAN, NOISE)):
         return _over_read(attend, call.filled(ZEROS))
     return _missed(attend, call.filled(ZEROS)) or numbers(call, given[ZEROS])
-
-
-def _answer(attend: Attend, call: Call) -> torch.Tensor | None:
-    """The answer, or None if poison makes the function raise: it must have looked at it."""
-    try:
-        return call.answer(attend)
-    except NotImplementedError:
-        raise
-    except Exception:
-        return None
 
 
 def _form(attend: Attend, call: Call) -> Verdict | None:
