@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from minikv import __version__
-from minikv.errors import MinikvError
+from minikv.errors import ConfigError, MinikvError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,6 +48,9 @@ def _parser() -> argparse.ArgumentParser:
         "production: random weights, the sizes of the real incident, about a minute",
     )
     incident.add_argument("--prompt-tokens", type=_positive, metavar="N", help="length of the refused request")
+    incident.add_argument(
+        "--matrix", action="store_true", help="instead: all 256 combinations of guards against six scenarios, a minute"
+    )
     incident.add_argument("--json", action="store_true", help="print one JSON object and nothing else on stdout")
     incident.set_defaults(run=_incident)
 
@@ -107,6 +110,8 @@ def _positive(text: str) -> int:
 def _incident(options: argparse.Namespace) -> int:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # several threads wait for each other on a busy machine
+    if options.matrix:
+        return _matrix(options)
     from minikv.incident.replay import replay
     from minikv.incident.scales import SCALES
     from minikv.incident.story import Progress, as_json, tell
@@ -117,6 +122,19 @@ def _incident(options: argparse.Namespace) -> int:
         print(json.dumps(as_json(report)))
     else:
         tell(report)
+    return 0
+
+
+def _matrix(options: argparse.Namespace) -> int:
+    if options.prompt_tokens or options.scale not in ("article", "pocket"):
+        raise ConfigError("--matrix runs at pocket scale with its own prompts; leave --scale and --prompt-tokens out")
+    from minikv.incident.matrix_story import run_with_progress, tell
+
+    matrix = run_with_progress()
+    if options.json:
+        print(json.dumps(matrix.as_json()))
+    else:
+        tell(matrix)
     return 0
 
 

@@ -14,7 +14,7 @@ from minikv.parts import Parts
 from minikv.sampling import SamplingParams
 from minikv.scheduling.request import Completion, Request
 from minikv.streaming import Chunk, chunks, chunks_async
-from minikv.trace import Admit, Trace
+from minikv.trace import Admit, Length, Trace
 
 
 class Frontend(Loop):
@@ -27,6 +27,9 @@ class Frontend(Loop):
         trace: where events go; a new `Trace` if not given.
         options: single fields of `kind` and of `Parts`.
         name: of this server, for events.
+
+    Attributes:
+        next_number: which the next request will get.
     """
 
     def __init__(
@@ -52,7 +55,7 @@ class Frontend(Loop):
             raise ConfigError(f"config must be of type {kind.__name__}, not {type(config).__name__}")
         super().__init__(model, trace if trace is not None else Trace(), name)
         self.config = config
-        self._next_number = 0
+        self.next_number = 0
 
     def _open_door(self, context_length: int) -> None:
         """Build the door, once the nodes are there."""
@@ -140,11 +143,12 @@ class Frontend(Loop):
         decode = self.model.decode if self.model.tokenizer else None
         with self.lock:
             outer, self._changing = self._changing, True
-            number, self._next_number = self._next_number, self._next_number + 1
+            number, self.next_number = self.next_number, self.next_number + 1
             request = Request(number, ids, params, tenant, index=index, eos_ids=self.model.eos_ids, decode=decode)
             into.append(request)
             self.requests[number] = request
             try:
+                self.note_length(request, "client")
                 self._let_in(request, problem or self._failure)
             except Rejected as refusal:
                 self._refuse(request, refusal)
@@ -185,6 +189,7 @@ class Frontend(Loop):
 
     def _door(self, request: Request) -> int:
         """How many tokens a request may generate; raises `Rejected` if it is not let in."""
+        self.note_length(request, "door")
         granted = self.admission.check(request, len(self.nodes[0].scheduler.waiting))
         wanted, most = request.params.max_tokens, self.context_length
         if isinstance(granted, bool) or not isinstance(granted, int) or not 1 <= granted <= wanted:
@@ -197,7 +202,12 @@ class Frontend(Loop):
 
     def _enqueue(self, request: Request) -> None:
         """Take in a request that the door let through."""
+        self.note_length(request, "queue")
         self.nodes[0].scheduler.add(request)
+
+    def note_length(self, request: Request, part: str, node: str | None = None) -> None:
+        """Put on record how long a part takes a request to be; `part` is one of `trace.PARTS`."""
+        self.trace.add(Length(self.trace.step, node or self.name, request.number, part, request.prompt_tokens))
 
     def result(self, number: int) -> Completion:
         """Fetch the final answer of a request, once.

@@ -10,7 +10,7 @@ from minikv.memory import pages_needed
 from minikv.node import Node
 from minikv.scheduling.request import Request
 from minikv.scheduling.scheduler import never_fits
-from minikv.trace import HandoffDone
+from minikv.trace import HandoffDone, Length
 
 
 class PrefillNode(Node):
@@ -23,6 +23,8 @@ class PrefillNode(Node):
         stepped = super().step()
         for request in stepped:
             self.scheduler.remove(request)
+            written = self.pool.tables[request.number].written
+            self.trace.add(Length(self.trace.step, self.name, request.number, "wire", written))
         return stepped
 
     def export(self, request: Request) -> Handoff:
@@ -64,6 +66,7 @@ class DecodeNode(Node):
                 raise never_fits(request)
             return False
         self.pool.lend(request.number, pages_needed(request.prompt_tokens, size))
+        self.trace.add(Length(self.trace.step, self.name, request.number, "page table", request.prompt_tokens))
         self.expecting.add(request.number)
         return True
 

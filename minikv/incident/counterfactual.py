@@ -54,10 +54,10 @@ def tenants_that_matter(
     return matter
 
 
-def changed(visit: Visit) -> Visit:
-    """The same visit with another text of the same length: each character moved half way round the alphabet."""
+def changed(visit: Visit, by: int = NUM_CHARACTERS // 2) -> Visit:
+    """The same visit with another text of the same length: each character moved on, by default half way round."""
     first, count = FIRST_CHARACTER, NUM_CHARACTERS
-    text = "".join(chr(first + (ord(each) - first + count // 2) % count) for each in visit.tenant.text)
+    text = "".join(chr(first + (ord(each) - first + by) % count) for each in visit.tenant.text)
     return replace(visit, tenant=replace(visit.tenant, text=text), prompt=text)
 
 

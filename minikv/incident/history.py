@@ -18,47 +18,20 @@ from minikv.disagg.handoff import Handoff
 from minikv.disagg.nodes import DecodeNode
 from minikv.disagg.router import Cluster
 from minikv.errors import ConfigError, HandoffRefused, MinikvError, Rejected
-from minikv.memory import Ledger, PageTable
+from minikv.incident.defects import DEFECTS
+from minikv.incident.pages import HistoricalPool, Witness
+from minikv.incident.wire import NothingCame, PrefillGaveUp, Wire, told
+from minikv.memory import Ledger
 from minikv.models.adapter import BoundModel
 from minikv.scheduling.admission import Admission
 from minikv.scheduling.request import FinishReason, Request
 
-DEFECTS = {
-    "a": "a refusal swaps in a one-token placeholder and queues it anyway",
-    "b": "admission reads a status field that the verdict is not in",
-    "c": "the capacity check measures the placeholder",
-    "d": "prefill and decode validate alone, against different pools",
-    "e": "the receiver trusts 'success' without a length",
-    "f": "decode's length comes from the request, not from what was written",
-    "g": "a page lent on carries the past, and nobody checks who wrote it",
-    "h": "the pending refusal is overwritten by 'length' and becomes HTTP 200",
-}
 PLACEHOLDER = 0
-UNREAD = -2
 
 
 def historical_limit(context_length: int, pool_tokens: int) -> int:
     """A prompt of this length or more was refused: `managers/tp_worker.py`, get_worker_info."""
     return min(context_length - 1, pool_tokens - 1) - 5
-
-
-class Witness(Ledger):
-    """Defect g: sees every stale read and stops none.
-
-    Attributes:
-        stale_reads: by reading request, int64 [num_slots]: the writer of each slot when it was first read
-            stale, UNREAD where it was not.
-    """
-
-    def __init__(self, num_slots: int, page_size: int) -> None:
-        super().__init__(num_slots, page_size)
-        self.stale_reads: dict[int, np.ndarray] = {}
-
-    def on_stale(self, table: PageTable, slots: np.ndarray) -> None:
-        """Note the writers of the slots; the read goes on."""
-        seen = self.stale_reads.setdefault(table.owner, np.full(len(self.writer), UNREAD, dtype=np.int64))
-        new = slots[seen[slots] == UNREAD]
-        seen[new] = self.writer[new]
 
 
 @dataclass(frozen=True)
@@ -99,9 +72,10 @@ class HistoricalDecodeNode(DecodeNode):
         """f: `prepare_for_prebuilt` takes the length of the prompt, whatever came."""
         if "f" in self.defects:
             return request.prompt_tokens
-        request.prompt_tokens = handoff.num_tokens  # go on behind what was written
-        request.prompt_ids = request.prompt_ids[: handoff.num_tokens]
-        return handoff.num_tokens
+        written = min(handoff.num_tokens, len(handoff.keys[0]) * self.pool.page_size)
+        request.prompt_tokens = written  # go on behind what was written
+        request.prompt_ids = request.prompt_ids[:written]
+        return written
 
     def receive(self, request: Request, handoff: Handoff) -> None:
         """As ever, then look what lies in the reserved pages."""
@@ -117,6 +91,20 @@ class HistoricalDecodeNode(DecodeNode):
         own = ((ledger.writer[slots] == table.owner) & current).reshape(-1, size).any(axis=1)
         stale = tuple(_most_common(row) for row in writers[~own])
         self.commits[request.number] = Commit(len(table.pages), int(own.sum()), stale)
+
+    def receive_again(self, handoff: Handoff) -> None:
+        """The same handoff comes a second time, while its request runs.
+
+        e: nothing in the original notes that an id was taken before; the pages are written where they were promised.
+
+        Raises:
+            HandoffRefused: without defect e, and if the request has ended.
+        """
+        table = self.pool.tables.get(handoff.request)
+        if "e" not in self.defects or table is None:
+            raise HandoffRefused(f"the handoff of request {handoff.request} was taken before")
+        if isinstance(self.pool, HistoricalPool):
+            self.pool.land(table, handoff)
 
 
 def _most_common(numbers: np.ndarray) -> int:
@@ -134,7 +122,7 @@ class PrefillLeg(Request):
     def __init__(self, request: Request) -> None:
         params = replace(request.params, ignore_eos=True, max_tokens=max(2, request.params.max_tokens))
         super().__init__(request.number, request.prompt_ids, params, request.tenant)
-        self.to_finish: Rejected | None = None
+        self.to_finish: MinikvError | None = None
 
 
 class HistoricalCluster(Cluster):
@@ -142,27 +130,31 @@ class HistoricalCluster(Cluster):
 
     Args:
         defects: letters of `DEFECTS`; by default all, as in history. A letter left out is a guard that is on.
+        wire: what carries the handoffs; by default everything arrives.
         Others: as for `Cluster`; the context may exceed the pools, as it did.
     """
 
-    def __init__(self, model: BoundModel, *, defects: str = "abcdefgh", **settings: Any) -> None:
+    def __init__(
+        self, model: BoundModel, *, defects: str = "abcdefgh", wire: Wire | None = None, **settings: Any
+    ) -> None:
         if unknown := set(defects) - set(DEFECTS):
             raise ConfigError(f"unknown defects {sorted(unknown)}; there are {''.join(DEFECTS)}")
         self.defects = frozenset(defects)
+        self.wire = wire or Wire()
         self.decode_type = partial(HistoricalDecodeNode, defects=self.defects)  # type: ignore[assignment]
-        super().__init__(model, **{"allow_context_above_pool": True, **settings})
+        pool = partial(HistoricalPool, fenced="g" not in self.defects)
+        super().__init__(model, **{"allow_context_above_pool": True, "pool": pool, **settings})
         self._legs: dict[int, PrefillLeg] = {}
 
     def _ledger_type(self) -> Callable[[int, int], Ledger]:
+        """g: what is in a page is nobody's business."""
         return Witness if "g" in self.defects else Ledger
 
     def _door(self, request: Request) -> int:
-        """d: the decode node looks at its own pool only; the prefill node does the same, later."""
+        """d: each node looks at its own pool only, later. Here is what both agree on: the context."""
         if "d" not in self.defects:
             return super()._door(request)
-        granted = Admission(self.context_length, [self.decode.capacity]).check(request)
-        self._historical_check(request, self.decode.pool.num_slots)
-        return granted
+        return Admission(self.context_length, [self.decode.capacity]).check(request)
 
     def _historical_check(self, request: Request, pool_tokens: int) -> None:
         limit = historical_limit(self.context_length, pool_tokens)
@@ -177,6 +169,7 @@ class HistoricalCluster(Cluster):
         leg = PrefillLeg(request)
         try:
             if "d" in self.defects:
+                self.note_length(leg, "door", "prefill")
                 self._historical_check(leg, self.prefill.pool.num_slots)
         except Rejected as verdict:
             if "a" not in self.defects:
@@ -188,8 +181,10 @@ class HistoricalCluster(Cluster):
             return
         if leg.finished:  # b: the verdict is in `to_finish`; this never sees it
             return
-        length = leg.prompt_tokens if "c" in self.defects else request.prompt_tokens
-        if length > self.prefill.pool.num_slots:
+        self.note_length(leg, "queue", "prefill")
+        measured = leg if "c" in self.defects else request  # c: the placeholder fits
+        self.note_length(measured, "capacity check", "prefill")
+        if measured.prompt_tokens > self.prefill.pool.num_slots:
             self._finish(request, "rejected", leg.to_finish)
             return
         self._legs[request.number] = leg
@@ -203,19 +198,52 @@ class HistoricalCluster(Cluster):
     def _hand_over(self, request: Request) -> bool:
         """Pages are reserved by the request's own length; the handoff carries what the prefill leg wrote."""
         own = self.requests[request.number]
-        if not self.decode.reserve(own):
-            return False
-        handoff = self.prefill.export(request)
+        if not self._reserve(own):
+            return own.answered
         try:
+            handoff = self.wire.carry(self.prefill.export(request))
             self.decode.receive(own, handoff)
         except HandoffRefused as refusal:
             self._finish(own, "error", refusal)
             return True
+        except NothingCame as silence:
+            self._nothing_came(own, silence)
+            return True
         self.prefill.release(request)
+        own.handed_over = True
         own.append(handoff.first_token)
         if own.finished:
             self._finish(own)
         return True
+
+    def _reserve(self, request: Request) -> bool:
+        """d: the decode node's own door, which knows the decode node's pool and nothing else; then its pages."""
+        if "d" in self.defects:
+            self.note_length(request, "decode's door", "decode")
+            try:
+                self._historical_check(request, self.decode.pool.num_slots)
+            except Rejected as verdict:
+                self._finish(request, "rejected", verdict)
+                return False
+        return self.decode.reserve(request)
+
+    def _nothing_came(self, request: Request, silence: NothingCame) -> None:
+        """The decode node has reserved pages, and waits.
+
+        e: `sender.abort()` marks the sender's own state; the decode node is not told, and waits for its timeout (300 s
+        by default). h: the router does not merge the statuses of the two legs, so the client waits, too.
+        """
+        if isinstance(silence, PrefillGaveUp):
+            self._legs[request.number].to_finish = told(silence)
+            if not {"e", "h"} <= self.defects:
+                self._finish(request, "error", told(silence))
+                return
+        self.prefill.release(self._legs[request.number])
+
+    def _refuse_to_idle(self) -> None:
+        """The original waits for a handoff, however long it takes."""
+        if not self.decode.expecting:
+            super()._refuse_to_idle()
 
     def _finish(self, request: Request, reason: FinishReason | None = None, error: MinikvError | None = None) -> None:
         """h: `process_disagg_prefill_inflight_queue` says "length" over a verdict that is still pending."""
@@ -226,6 +254,7 @@ class HistoricalCluster(Cluster):
         super()._finish(request, reason, error)
 
     def _drop(self, request: Request) -> None:
+        """g: the pages go back at once, though the writer at the other end may still be at work."""
         leg = self._legs.pop(request.number, None)
         if leg is not None:
             super()._drop(leg)

@@ -11,9 +11,10 @@ import numpy as np
 
 from minikv.disagg.router import Cluster
 from minikv.errors import Rejected
-from minikv.incident.attention import WatchedAttention
-from minikv.incident.history import UNREAD, HistoricalDecodeNode, Witness
+from minikv.incident.history import HistoricalDecodeNode
+from minikv.incident.pages import UNREAD, Witness
 from minikv.incident.scales import Scale, Visit
+from minikv.incident.whose import Spoken, WatchedAnswer, watch
 from minikv.models.adapter import BoundModel
 from minikv.sampling import SamplingParams
 from minikv.scheduling.request import Completion
@@ -34,6 +35,7 @@ class Outcome:
         stale_slots_read: different slots read though the request had not written them.
         stale_writers: tenants who had written those slots, with slots.
         attention: share of the decode node's attention that fell on slots of each tenant, largest first.
+        spoken: the answer token by token, with whose slots were read for each.
         leaked: what came out, see `Report`.
         tested: for random weights, how many tenants' prompts were changed to find that out.
     """
@@ -46,6 +48,7 @@ class Outcome:
     stale_slots_read: int = 0
     stale_writers: dict[str, int] = field(default_factory=dict)
     attention: dict[str, float] = field(default_factory=dict)
+    spoken: tuple[Spoken, ...] = ()
     leaked: list[str] = field(default_factory=list)
     tested: int = 0
 
@@ -94,23 +97,12 @@ class Stage:
         self.names.update({done.request_id: done.tenant for done in completions})
         return completions
 
-    def watched_attack(self, length: int | None = None) -> tuple[Completion, dict[str, float]]:
-        """As `attack`; also returns the share of the decode node's attention that fell on whose slots."""
-        node = self.cluster.decode
-        watch = WatchedAttention(node.pool.num_slots)
-        plain, node.attention = node.attention, watch
-        try:
-            completion = self.attack(length)
-        finally:
-            node.attention = plain
-        if node.pool.ledger is None or not watch.weight.any():
-            return completion, {}
-        self.names[completion.request_id] = completion.tenant
-        read = np.flatnonzero(watch.weight)
-        writers, index = np.unique(node.pool.ledger.writer[read], return_inverse=True)
-        weights = np.bincount(index, watch.weight[read]) / watch.weight.sum()
-        order = np.argsort(-weights)
-        return completion, {self.name(int(writers[i])): float(weights[i]) for i in order}
+    def watched_attack(self, length: int | None = None) -> WatchedAnswer:
+        """As `attack`; also notes for each token whose slots were read for it."""
+        prompt = self.scale.attack(self.model, length)
+        (answer,) = watch(self.cluster, [prompt], [self.scale.attack_params], ["attacker"], self.name)
+        self.names[answer.completion.request_id] = answer.completion.tenant
+        return answer
 
     def attack(self, length: int | None = None) -> Completion:
         """Send the request that must be refused, and return the answer."""

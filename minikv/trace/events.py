@@ -10,6 +10,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+# Who has an idea of a request's length, in the order in which the request comes to them.
+PARTS = ("client", "door", "queue", "capacity check", "wire", "decode's door", "page table", "attention")
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -38,6 +41,18 @@ class Refuse(Event):
     prompt_tokens: int
     status: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Length(Event):
+    """What one part took for the length of a request's prompt when it acted on it, in tokens.
+
+    `part` is one of `PARTS`; not every server has all of them.
+    """
+
+    request: int
+    part: str
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)

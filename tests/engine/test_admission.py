@@ -18,7 +18,7 @@ from minikv.errors import Busy, ConfigError, InvalidPrompt
 from minikv.models.adapter import BoundModel
 from minikv.scheduling.admission import Admission, NodeCapacity
 from minikv.scheduling.request import Request
-from minikv.trace import Finish, Refuse
+from minikv.trace import Finish, Length, Refuse
 
 PAGE = 4
 ROOM = 24  # positions of one request, in every server below
@@ -328,7 +328,8 @@ def state(server: Server) -> Any:
 def test_a_refused_request_touches_nothing(
     tiny: BoundModel, build: Build, prompt: list[int], max_tokens: int, status: int
 ) -> None:
-    """Not one byte of a pool, no queue, no transfer; and the trace says one thing about it: that it was refused."""
+    """Not one byte of a pool, no queue, no transfer; the trace has its length, as given and as the door saw it, and
+    that it was refused."""
     server = build(tiny, max_waiting=2)
     ours = [server.submit(prompt_of(5 + i), greedy(6)) for i in range(2)]
     for _ in range(2):
@@ -338,8 +339,11 @@ def test_a_refused_request_touches_nothing(
     before, events = state(server), list(server.trace)
     number = server.submit(prompt, greedy(max_tokens))
     assert state(server) == before
-    (event,) = list(server.trace)[len(events) :]
+    *seen, event = list(server.trace)[len(events) :]
     assert isinstance(event, Refuse) and (event.request, event.status) == (number, status)
+    assert [(each.part, each.tokens) for each in seen if isinstance(each, Length)] == [
+        (part, event.prompt_tokens) for part in ("client", "door")[: len(seen)]
+    ]
     refused = server.result(number)
     server.abort(ours[0])
     done = finished(server, ours)
@@ -347,7 +351,7 @@ def test_a_refused_request_touches_nothing(
     assert [len(each.token_ids) for each in done[1:]] == [6, 6, 6]
     assert answers(done[1:]) == [alone(tiny, length, 6) for length in (6, 7, 8)]
     about = [type(each) for each in server.trace if getattr(each, "request", getattr(each, "owner", None)) == number]
-    assert about == [Refuse]
+    assert set(about) == {Length, Refuse} and about.count(Refuse) == 1 and len(about) == len(seen) + 1
     assert number not in [each.request for each in server.trace if isinstance(each, Finish)]
     assert_quiet(server)
 

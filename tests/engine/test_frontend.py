@@ -38,7 +38,7 @@ from minikv.memory import FreeList
 from minikv.models.adapter import BoundModel
 from minikv.scheduling.admission import Admission
 from minikv.scheduling.request import FinishReason, Request
-from minikv.trace import Finish, Refuse
+from minikv.trace import Finish, Length, Refuse
 
 Build = Callable[..., Server]
 PAGE = 4
@@ -100,7 +100,7 @@ def test_refusal_touches_nothing(tiny: BoundModel, build: Build) -> None:
     before = [pool.generation.copy() for pool in pools(server)]
     number = server.submit(prompt_of(500))
     refusal_of(server.result(number))
-    assert [type(event) for event in server.trace] == [Refuse]
+    assert [type(event) for event in server.trace] == [Length, Length, Refuse]
     for pool, generation in zip(pools(server), before, strict=True):
         assert (pool.generation == generation).all()
 

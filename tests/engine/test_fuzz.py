@@ -513,7 +513,7 @@ class ServerMachine(RuleBasedStateMachine):
         length, seed, params = stream.job
         if stream.number < 0:
             outcome = self.outcome(length, params)
-            number = self.server._next_number
+            number = self.server.next_number
             if not isinstance(outcome, int):
                 self.refused.append(number)
                 self.streams.remove(stream)

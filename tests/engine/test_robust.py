@@ -400,7 +400,7 @@ def test_interrupt_at_any_event(tiny: BoundModel, split: bool) -> None:
         else:
             server = Engine(tiny, num_pages=6, max_batch_tokens=8, **settings)
         prompts = [prompt_of(9, seed=seed) for seed in range(3)]
-        kept = server.submit(prompts[0], greedy(5)) if countdown > 1 else None  # of a caller who is not interrupted
+        kept = server.submit(prompts[0], greedy(5)) if countdown > 4 else None  # of a caller who is not interrupted
         try:
             server.generate(prompts[1:], greedy(5))
         except KeyboardInterrupt:

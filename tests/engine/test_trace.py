@@ -11,7 +11,7 @@ from helpers import Server, answers, cluster, finished, greedy, prompt_of
 
 from minikv import Engine
 from minikv.models.adapter import BoundModel
-from minikv.trace import Admit, Allocate, Event, Finish, Free, HandoffDone, Read, Refuse, Trace, Write
+from minikv.trace import Admit, Allocate, Event, Finish, Free, HandoffDone, Length, Read, Refuse, Trace, Write
 
 Build = Callable[..., Server]
 
@@ -90,7 +90,8 @@ def test_life_of_a_request(tiny: BoundModel, build: Build) -> None:
     """Admit first, Finish after its pages are free; written before read; read only what is written."""
     server = build(tiny)
     answers(server.generate([prompt_of(9)], greedy(6)))
-    events = list(server.trace)
+    client, door, *events = server.trace
+    assert isinstance(client, Length) and isinstance(door, Length)
     assert isinstance(events[0], Admit) and isinstance(events[-1], Finish)
     written: Counter[tuple[str, int]] = Counter()
     for event in events:

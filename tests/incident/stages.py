@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from minikv import Cluster, SamplingParams
-from minikv.incident.history import DEFECTS, HistoricalCluster
+from minikv.incident.defects import DEFECTS
+from minikv.incident.history import HistoricalCluster
 from minikv.incident.scales import Scale, Visit
 from minikv.incident.snapshot import Snapshot
 from minikv.incident.stage import Outcome, Stage, build

@@ -98,7 +98,7 @@ class Lab:
     def attack(self, prompt: int) -> str:
         """Send the attack, `prompt` tokens about the weather, and serve until it is answered. Returns the answer."""
         from minikv import SamplingParams
-        from minikv.incident.history import UNREAD, Witness
+        from minikv.incident.pages import UNREAD, Witness
 
         pool = self.cluster.decode.pool
         unanswered = [number for number in self._open if not self.cluster.requests[number].finished]
