@@ -50,19 +50,22 @@ def replay(scale: Scale, *, attack_tokens: int | None = None, say: Say = lambda 
     old.play_past(say)
     past = Snapshot(historical)
     say("the historical cluster: the request")
-    completion, attention = old.watched_attack(attack_tokens)
-    before = replace(old.measure(completion), attention=attention)
+    before = _watched(old, attack_tokens)
     before = find_leaks(old, before, past, attack_tokens, say)
     say("the right cluster: the same tenants, the same request")
     right = build(scale, model, Cluster)
     new = Stage(scale, model, right)
     new.play_past(say)
     past = Snapshot(right)
-    completion, attention = new.watched_attack(attack_tokens)
-    after = replace(new.measure(completion), attention=attention)
+    after = _watched(new, attack_tokens)
     after = find_leaks(new, after, past, attack_tokens, say)
     tokens = attack_tokens or scale.attack_tokens
     return Report(scale, tokens, before, after, historical, right)
+
+
+def _watched(stage: Stage, attack_tokens: int | None) -> Outcome:
+    answer = stage.watched_attack(attack_tokens)
+    return replace(stage.measure(answer.completion), attention=answer.attention, spoken=answer.tokens)
 
 
 def find_leaks(

@@ -11,8 +11,10 @@ from rich.status import Status
 
 from minikv.incident.replay import Report
 from minikv.incident.stage import Outcome
+from minikv.incident.whose import in_words, pieces
 from minikv.trace import HandoffDone
 from minikv.viz.page_map import page_map
+from minikv.viz.whose import lettered
 
 WIDTH = 96
 SHOWN_PAGES = 10
@@ -121,6 +123,7 @@ def _answer(console: Console, report: Report) -> None:
                 text = text.replace(escape(canary), f"[bold reverse]{escape(canary)}[/bold reverse]")
         console.print("The request asked about the weather. The answer:")
         console.print(Padding(text, (0, 4)))
+        _whose(console, report)
     if report.before.leaked and report.scale.readable:
         console.print(f"Words of other tenants in it: [bold]{escape('; '.join(report.before.leaked))}[/bold]\n")
     elif report.before.leaked:
@@ -130,6 +133,15 @@ def _answer(console: Console, report: Report) -> None:
         )
     else:
         console.print("Nothing of another tenant was found in the answer.\n")
+
+
+def _whose(console: Console, report: Report) -> None:
+    words = pieces(in_words(report.before.spoken))
+    if not words:
+        return
+    console.print("Under each word the writer whose slots attention read most for it (position 0 left out):")
+    for line in lettered(words, width=WIDTH - 4):
+        console.print(f"    {escape(line)}", soft_wrap=True)
 
 
 def _counts(console: Console, report: Report) -> None:

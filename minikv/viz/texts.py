@@ -1,4 +1,4 @@
-"""Texts as tables: two texts with what they share, and an answer with whose slots were read for each word."""
+"""Texts with what they share: two side by side, or one with marks for whose words stand in it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from html import escape
 from minikv.viz.palette import colour_of, ink_on, letters_for
 
 SHARED_COLOUR = "#F0E442"
-WORDS_PER_ROW = 8
 _CELL = "text-align:left;vertical-align:top;white-space:normal;max-width:30em"
 
 
@@ -78,8 +77,10 @@ def side_by_side(left_title: str, left: str, right_title: str, right: str, *, le
         f"{len(runs)} run{'' if len(runs) == 1 else 's'} of {least} words or more. "
         "Each run is in brackets, with the same number on both sides."
     )
-    on_left = [(run.left, run.left + run.size, number) for number, run in enumerate(runs, 1)]
-    on_right = sorted((run.right, run.right + run.size, number) for number, run in enumerate(runs, 1))
+    on_left = [(run.left, run.left + run.size, f"{number}", SHARED_COLOUR) for number, run in enumerate(runs, 1)]
+    on_right = sorted(
+        (run.right, run.right + run.size, sign, colour) for run, (*_, sign, colour) in zip(runs, on_left, strict=True)
+    )
     table = (
         f'<table><caption style="text-align:left">{escape(caption)}</caption><thead><tr>'
         f'<th scope="col" style="{_CELL}">{escape(left_title)}</th>'
@@ -97,46 +98,37 @@ def side_by_side(left_title: str, left: str, right_title: str, right: str, *, le
     return TextTable(table, plain)
 
 
-def _marked(words: Sequence[str], places: Sequence[tuple[int, int, int]], *, html: bool) -> str:
+def marked(text: str, others: Mapping[str, str], *, least: int = 3) -> tuple[str, str]:
+    """A text, as HTML and in plain letters, with what it shares with some others in brackets.
+
+    Args:
+        text: what was said.
+        others: texts by whose they are. The first letter in a bracket says whose, and so does the colour.
+        least: words in a row that count as shared.
+    """
+    words, letters = text.split(), letters_for(others)
+    found = [
+        (run, name, index)
+        for index, (name, other) in enumerate(others.items())
+        for run in shared_runs(words, other.split(), least=least)
+    ]
+    free = [True] * len(words)
+    places: list[tuple[int, int, str, str]] = []
+    for run, name, index in sorted(found, key=lambda one: -one[0].size):  # the longest first
+        if all(free[run.left : run.left + run.size]):
+            free[run.left : run.left + run.size] = [False] * run.size
+            places.append((run.left, run.left + run.size, letters[name], colour_of(index)))
+    places.sort()
+    return _marked(words, places, html=True), _marked(words, places, html=False)
+
+
+def _marked(words: Sequence[str], places: Sequence[tuple[int, int, str, str]], *, html: bool) -> str:
     safe = [escape(word) if html else word for word in words]
     parts: list[str] = []
     done = 0
-    for start, stop, number in places:
+    for start, stop, sign, colour in places:
         parts += safe[done:start]
-        run = f"[{number}: {' '.join(safe[start:stop])}]"
-        parts.append(f'<b style="background:{SHARED_COLOUR};color:#000000">{run}</b>' if html else run)
+        run = f"[{sign}: {' '.join(safe[start:stop])}]"
+        parts.append(f'<b style="background:{colour};color:{ink_on(colour)}">{run}</b>' if html else run)
         done = stop
     return " ".join(parts + safe[done:])
-
-
-def words_by_writer(words: Sequence[tuple[str, Mapping[str, float]]]) -> TextTable:
-    """An answer, word by word, with the letter of the writer whose slots were read most for it.
-
-    Args:
-        words: each word with the shares (0 to 1) of what was read, by writer.
-    """
-    totals: dict[str, float] = {}
-    for _word, shares in words:
-        for name, share in shares.items():
-            totals[name] = totals.get(name, 0.0) + share
-    names = sorted(totals, key=lambda name: (-totals[name], name))
-    letters = letters_for(names)
-    colours = {name: colour_of(index) for index, name in enumerate(names)}
-    legend = ", ".join(f"{letter} {name}" for name, letter in letters.items())
-    caption = f"Under each word: whose slots were read most for it, and the share of that writer. {legend}."
-    rows, lines = "", [caption]
-    for start in range(0, len(words), WORDS_PER_ROW):
-        part = words[start : start + WORDS_PER_ROW]
-        most = [max(shares, key=lambda name: (shares[name], name)) for _word, shares in part]
-        marks = [f"{letters[name]} {shares[name]:.0%}" for name, (_word, shares) in zip(most, part, strict=True)]
-        heads = "".join(f'<td style="text-align:center">{escape(word)}</td>' for word, _shares in part)
-        cells = "".join(
-            f'<td style="background:{colours[name]};color:{ink_on(colours[name])};text-align:center">{mark}</td>'
-            for name, mark in zip(most, marks, strict=True)
-        )
-        rows += f'<tr><th scope="row">word</th>{heads}</tr><tr><th scope="row">read most</th>{cells}</tr>'
-        widths = [max(len(word), len(mark)) for (word, _shares), mark in zip(part, marks, strict=True)]
-        lines.append("  ".join(f"{word:<{w}}" for (word, _shares), w in zip(part, widths, strict=True)).rstrip())
-        lines.append("  ".join(f"{mark:<{w}}" for mark, w in zip(marks, widths, strict=True)).rstrip())
-    table = f'<table><caption style="text-align:left">{escape(caption)}</caption><tbody>{rows}</tbody></table>'
-    return TextTable(table, "\n".join(lines))

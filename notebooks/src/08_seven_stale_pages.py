@@ -9,7 +9,7 @@
 # * **prove** whose words came out, without asking the model;
 # * **count** what was reserved, what was written and what was read, and say why these are three numbers.
 #
-# You need: chapter 03, since your allocator runs here, and 04 to 07, or the words below. About 70 minutes, 38 of them
+# You need: chapter 03, since your allocator runs here, and 04 to 07, or the words below. About 75 minutes, 38 of them
 # in [exercises/08_seven_stale_pages.ipynb](../exercises/08_seven_stale_pages.ipynb).
 #
 # In a hurry, 30 minutes: make each prediction before you run the next cell, and do exercise 8.1.
@@ -56,14 +56,17 @@ import torch
 from minikv import Cluster, load_model
 from minikv.course import learner_or_reference, my_parts, predict, progress, reveal, surprises
 from minikv.course.chapters.ch03 import Allocator as ReferenceAllocator
-from minikv.course.chapters.ch08 import Lab, busy_day, watched_answer
+from minikv.course.chapters.ch08 import Lab, busy_day, doors, sender
 from minikv.incident.history import HistoricalCluster, historical_limit
 from minikv.incident.snapshot import Snapshot
 from minikv.incident.stage import Stage, build
 from minikv.incident.tenants import tenant
 from minikv.trace import Admit, HandoffDone
 from minikv.viz import page_map
-from minikv.viz.texts import shared_runs, words_by_writer
+from minikv.viz.texts import shared_runs
+from minikv.viz.whose import whose_words
+from minikv.viz.window import window_line
+from minikv.viz.window_panel import window_panel
 
 torch.set_grad_enabled(False)
 model = load_model("smollm2")
@@ -171,7 +174,8 @@ def longest_run(name):
     return max(shared_runs(answer.text.split(), tenant(name).text.split()), key=lambda run: run.size, default=None)
 
 
-answer, words = watched_answer(server)
+watched = server.watched_attack()
+answer = watched.completion
 runs = [longest_run(name) for name in ("halverson", "quennell")]
 if not any(run and run.size >= 8 for run in runs) and parts["allocator"] is not ReferenceAllocator:
     print("your allocator lends the table in reverse: same counts, but the model loses the thread.")
@@ -179,7 +183,8 @@ if not any(run and run.size >= 8 for run in runs) and parts["allocator"] is not 
     parts["allocator"] = ReferenceAllocator
     server, past = whole_day(parts)
     pool = server.cluster.decode.pool
-    answer, words = watched_answer(server)
+    watched = server.watched_attack()
+    answer = watched.completion
 outcome = server.measure(answer)
 print("prompt tokens:", answer.prompt_tokens)
 print("status:       ", answer.status)
@@ -265,16 +270,19 @@ page_map(here, node="decode", pages=table)
 # else. No page has two owners. No page was lent before it was free. What is in the pages was written by somebody
 # else, and nothing between your allocator and the model ever asked by whom.
 #
-# And the words? While the answer was written, the server noted where the model looked. Under each word stands the
-# tenant whose slots got the most of it. (Position 0 is left out. Models like this one park much of their attention
-# there, whatever it holds.)
+# And the words? While the answer was written, the server noted for each token where the model looked: how much of the
+# attention fell on slots of which writer. Each column sums to 100%. Before you look: will the attacker's own share
+# grow or shrink from left to right?
 
 # %% tags=["nbval-ignore-output"]
-words_by_writer(words)
+whose_words(watched.pieces())
 
 # %% [markdown]
-# The attacker's own share grows from left to right. That is the answer itself: what was said is now in the attacker's
-# slots, and is read again.
+# It grows. That is the answer itself: what was said is now in the attacker's slots, and is read again.
+#
+# P is position 0, where the placeholder lies. Models like this one park much of their attention there, whatever it
+# holds. So it is shown, and left out when the question is who was read most. And the very first token has nothing but
+# P. It was chosen on the prefill node, and there was nothing else to read there: one slot of one placeholder.
 #
 # **Now exercise 8.2**, 5 minutes: read the seven pages without the model. Then run this.
 
@@ -357,25 +365,65 @@ assert (after.pages_reserved, after.pages_stale, after.stale_slots_read) == (0, 
 # ## The length picks the sentence
 #
 # The attacker cannot see the pages. But there is one knob: how long the question is. The past is always the same
-# evening.
+# evening. Here is the line of all lengths with its window, and four requests on it. They differ in nothing but their
+# length.
 
 # %% tags=["nbval-ignore-output"]
-told_at = {}
+send = sender(server, past)
+secrets_of = {name: tenant(name).text for name in ("quennell", "halverson")}
+tried = []
 with progress() as say:
-    for length in (458, 474, 506):
-        say(f"an attack of {length} tokens")
-        past.restore()
-        told_at[length] = " ".join(server.attack(length).text.split())
+    for length in (441, 458, 474, 506):
+        say(f"a question of {length} tokens")
+        tried.append(send(length))
+window_line(doors(day), tried, texts=secrets_of)
 
+# %% [markdown]
+# Look at the status alone: four times 200. Which of the four answers leaked? No client and no status test can tell. The
+# one of 441 tokens is right: the request wrote all of its pages itself. The three others got one page and read eight.
+#
+# What stood in the old text where each of the others reads on?
+
+# %% tags=["nbval-ignore-output"]
 past.restore()
 last_page = read_page(pool, table[7], model.hf)  # positions 448 to 511; old text stands in the first 42 slots
-for length, text in told_at.items():
-    stands = model.decode(last_page[length - 448 : 42][:12]) or "(no old text)"
-    print(f"{length}: here stood {stands!r}\n     answer     {text[:90]!r}\n")
+for attack in tried[1:]:
+    stands = model.decode(last_page[attack.tokens - 448 : 42][:12]) or "(no old text)"
+    print(f"{attack.tokens}: here stood {stands!r}\n     answer     {attack.text[:90]!r}\n")
 
 # %% [markdown]
 # The length sets where the model reads on from. Often it picks up near that place, as with 458. Past the end of the old
 # text it picks some place of its own. The attacker cannot steer well, but can try.
+#
+# ### What if?
+#
+# Move the length. (Click the slider, or reach it with Tab; the arrow keys move it. When it rests, the attack is sent,
+# always to the same evening. The answer takes a few seconds, and what it shares with a tenant's text is in brackets.)
+# Three things to try:
+#
+# 1. Find the shortest attack that leaks. What does one token less bring?
+# 2. You want the insurance number, all of it. Which lengths bring it out?
+# 3. At which lengths does the number of reserved pages jump, and why there?
+
+# %% tags=["live", "nbval-ignore-output"]
+window_panel(send, doors(day), lengths=(430, 530, 474), texts=secrets_of, known=tried)
+
+# %% [markdown]
+# Without the slider, questions 1 and 3 in counts:
+
+# %%
+print("tokens   pages reserved / written   slots read   of others")
+for length in (441, 442, 448, 449, 512, 513):
+    one_layer = Lab(decode_pages=day.decode.num_pages)
+    one_layer.attack(length)
+    seen = one_layer.attacks[0]
+    reserved, written = seen.commit.pages_reserved, seen.commit.pages_written
+    print(f"{length:6}   {reserved:14} / {written:7}   {length + 1:10}   {sum(seen.foreign.values()):9}")
+
+# %% [markdown]
+# 442 is the shortest that leaks: two slots are its own, and 441 are not. One token less, and all of them are. Pages
+# jump where one of 64 is full. (Question 2: mostly the shortest ones, which end before the place where the number
+# stood.)
 #
 # Which tenant speaks is decided by something else: by who wrote the pages that are lent next. **Now exercise 8.3**, 18
 # minutes. There is another server in it, with another line of free pages, and you want the secret of one tenant and not
@@ -476,9 +524,9 @@ reveal("p-8.4")
 # ## If you want more
 #
 # *Stretch:* with `past.restore()` and `server.attack(length)`, get **at least twelve words in a row** of quennell's
-# text that have the insurance number among them. `shared_runs` counts for you. Then find the smallest length that leaks
-# anything at all, and show that one token less leaks nothing. (For that, `Lab()` is quicker, and the counts are
-# enough.)
+# text that have the insurance number among them. `shared_runs` counts for you. Then find the smallest decode pool with
+# which anything leaks at all (`Lab(decode_pages=...)`, and the counts are enough), and show that with one page less no
+# length leaks.
 
 # %% [markdown]
 # ## In your own words
@@ -499,8 +547,10 @@ my_sentence = "..."
 # | 4 | A second machine makes room for 8 pages. It is sent one. | I can explain this |
 # | 5 | It reads all 8. In 7 of them lies what strangers wrote before. | I can explain this |
 #
-# Chapter 09 is not written yet. One question for the days until it is there: how many parts of this server believed
-# 490, how many believed 1, and when did they first disagree?
+# Next: one number, believed by eight parts of this server. How many believed 490, how many believed 1, and when did
+# they first disagree?
+#
+# Go on with [notebooks/09_root_cause.ipynb](09_root_cause.ipynb).
 
 # %%
 surprises(8)

@@ -173,5 +173,5 @@ print("stale pages:", Counter(seen.stale).most_common(), "status:", seen.complet
 # ## If you want more
 #
 # The stretch task is at the end of the lesson, since it needs the lesson's server. A way to begin with its second half:
-# build a new `Lab()` for each length, attack once, and look at `lab.attacks[0].stale`. It is empty when a request is
-# served correctly.
+# build a new `Lab(decode_pages=...)` for each length, attack once, and look at `lab.attacks[0].stale`. It is empty when
+# nothing leaked.

@@ -27,12 +27,14 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Locator, Page, Request, expect, sync_playwright
 
+from minikv.viz.window_panel import ON_ITS_WAY
+
 pytestmark = [pytest.mark.browser]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PICTURES = REPOSITORY / "artifacts" / "browser"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-ALWAYS = {"notebooks/02_", "notebooks/05_", "notebooks/08_"}  # two live panels, and the story itself
+ALWAYS = {"notebooks/02_", "notebooks/05_", "notebooks/08_"}  # those with a live panel
 NOTEBOOKS = [
     path.relative_to(REPOSITORY)
     for folder in ("notebooks", "exercises")
@@ -390,6 +392,9 @@ def move_by_keys(page: Page, slider: Locator) -> None:
         page.keyboard.press(key)
         page.wait_for_timeout(1000)
         if slider.evaluate(PANEL_TEXT) != before:
+            panel = slider.locator("xpath=ancestor::*[contains(@class, 'jp-OutputArea')][1]")
+            expect(panel).not_to_contain_text(ON_ITS_WAY, timeout=RUNNING * 1000)
+            expect(panel).not_to_contain_text("The run ends early")
             return
     pytest.fail("the arrow keys change nothing in the slider's panel")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minikv.course.chapters.day_08 import busy_day, watched_answer
+from minikv.course.chapters.day_08 import busy_day, doors, sender
 from minikv.course.chapters.ex_8_1 import judge_slots, slots_read
 from minikv.course.chapters.ex_8_2 import judge_old, old_tokens
 from minikv.course.chapters.ex_8_3 import judge_plan, plan
@@ -15,7 +15,7 @@ from minikv.course.chapters.lab import (
 )
 from minikv.course.declare import Exercise, Option, Question, register
 
-__all__ = ["DECODE_PAGES", "PAGE_SIZE", "PREFILL_PAGES", "REFERENCE", "TENANTS", "Lab", "busy_day", "watched_answer"]
+__all__ = ["DECODE_PAGES", "PAGE_SIZE", "PREFILL_PAGES", "REFERENCE", "TENANTS", "Lab", "busy_day", "doors", "sender"]
 
 THE_WINDOW = Question(
     "p-8.1",

@@ -1,14 +1,16 @@
-"""What the lesson of chapter 08 runs: a busy day on the historical server, and an answer that is watched."""
+"""What the lesson of chapter 08 runs: a busy day on the historical server, and attacks on its evening."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from minikv.incident.scales import Scale
+    from minikv.incident.snapshot import Snapshot
     from minikv.incident.stage import Stage
-    from minikv.scheduling.request import Completion
+    from minikv.viz.window import Doors, Sent
 
 
 def busy_day() -> Scale:
@@ -27,59 +29,38 @@ def busy_day() -> Scale:
     return replace(ARTICLE, visits=lambda _model: visits)
 
 
-def watched_answer(stage: Stage, length: int | None = None) -> tuple[Completion, list[tuple[str, dict[str, float]]]]:
-    """Let a request answer and note, for each word, whose slots were read for it.
+def doors(scale: Scale) -> Doors:
+    """From which lengths on the two nodes of a historical server of this scale refuse, and the context."""
+    from minikv.incident.history import historical_limit
+    from minikv.viz.window import Doors
 
-    Position 0 is left out: models like this one park much of their attention there, whatever it holds.
+    prefill, decode = (
+        historical_limit(scale.context_length, node.num_pages * scale.page_size)
+        for node in (scale.prefill, scale.decode)
+    )
+    return Doors(prefill, decode, scale.context_length)
 
-    Returns:
-        The answer, and its words with the shares (0 to 1) of the attention that fell on each tenant's slots. The first
-        token was chosen on the prefill node, so nothing was read here for it.
+
+def sender(stage: Stage, past: Snapshot, *, answer_tokens: int = 24) -> Callable[[int], Sent]:
+    """What sends an attack of any length to the same evening, and says what came of it.
+
+    Args:
+        stage: a server with a past.
+        past: the pools as they were then.
+        answer_tokens: how many tokens of answer it asks for.
     """
-    from minikv.incident.attention import WatchedAttention
+    from minikv.viz.window import Sent
 
-    cluster, node = stage.cluster, stage.cluster.decode
-    ledger = node.pool.ledger
-    if ledger is None:
-        raise ValueError("without a ledger nobody knows who wrote a slot")
-    watch = WatchedAttention(node.pool.num_slots, node.attention)
-    plain, node.attention = node.attention, watch
-    number = cluster.submit(stage.scale.attack(stage.model, length), stage.scale.attack_params, "attacker")
-    stage.names[number] = "attacker"
-    pieces: list[tuple[str, dict[str, float]]] = []
-    try:
-        while not cluster.requests[number].finished:
-            before = watch.weight.copy()
-            table = node.pool.tables.get(number)
-            cluster.step()
-            table = node.pool.tables.get(number, table)
-            shares: dict[str, float] = {}
-            if table is not None:
-                slots = table.slots(1, table.written)
-                for writer, weight in zip(ledger.writer[slots], (watch.weight - before)[slots], strict=True):
-                    name = stage.name(int(writer))
-                    shares[name] = shares.get(name, 0.0) + float(weight)
-            pieces.append((stage.model.decode(cluster.requests[number].output_ids), shares))
-    finally:
-        node.attention = plain
-    return cluster.result(number), _words(pieces)
+    params = replace(stage.scale.attack_params, max_tokens=answer_tokens)
 
+    def send(length: int) -> Sent:
+        past.restore()
+        prompt = stage.scale.attack(stage.model, length)
+        (done,) = stage.cluster.generate([prompt], params, tenant="attacker")
+        found = stage.measure(done)
+        if done.error is not None:
+            return Sent(length, done.status, str(done.error), found.pages_reserved, found.pages_written)
+        counts = (found.pages_reserved, found.pages_written, done.prompt_tokens + 1)
+        return Sent(length, done.status, " ".join(done.text.split()), *counts, found.stale_writers)
 
-def _words(pieces: list[tuple[str, dict[str, float]]]) -> list[tuple[str, dict[str, float]]]:
-    """From the text after each step, with what that step read, to words with shares."""
-    words: list[tuple[str, dict[str, float]]] = []
-    text = ""
-    for longer, shares in pieces:
-        new, text = longer[len(text) :], longer
-        for index, part in enumerate(new.split(" ") if new else []):
-            if index > 0 or not words:
-                words.append(("", {}))
-            word, before = words.pop()
-            both = {name: before.get(name, 0.0) + shares.get(name, 0.0) for name in {**before, **shares}}
-            words.append((word + part, both))
-    totals = [(word.strip(), shares, sum(shares.values())) for word, shares in words]
-    return [
-        (word, {name: share / total for name, share in shares.items()})
-        for word, shares, total in totals
-        if word and total
-    ]
+    return send
