@@ -43,8 +43,8 @@ test-more: setup ## the long tests that `make test` leaves out, and the families
 	@$(PY) -m pip install -q --no-deps --upgrade --target $(OLDEST) $(OLDEST_TRANSFORMERS)
 	PYTHONPATH=$(OLDEST) $(PYTEST) -m "not more and not model" $(addprefix tests/engine/,$(OLDEST_TESTS))
 
-kit: setup ## for teachers: the course in one folder for a room without a network; KIT=folder
-	@$(PY) -m minikv kit $(if $(KIT),"$(KIT)",minikv-kit)
+kit: setup ## for teachers: the course in one folder for a room without a network; KIT=folder outside of here
+	@$(PY) -m minikv kit $(if $(KIT),"$(KIT)",../minikv-kit)
 
 nbgrader: setup ## for teachers: assignments for nbgrader; CLASS=folder
 	@$(PY) tools/export_nbgrader.py $(if $(CLASS),"$(CLASS)",../class)
@@ -59,6 +59,6 @@ notebooks: setup ## for authors: rebuild the notebooks from their sources and ru
 lock: setup ## for authors: write constraints.txt from .venv
 	@$(PY) tools/pins.py lock
 
-clean: ## remove caches and test artefacts; keeps .venv, my_course/, my_minikv/ and the converted weights
+clean: ## remove caches and test artefacts; keeps .venv, my_course/ with your parts, and the converted weights
 	rm -rf artifacts build .ci-cache .venv-ci* *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache
 	find . \( -path './.venv*' -o -path ./my_course \) -prune -o -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -exec rm -rf {} +

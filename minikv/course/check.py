@@ -11,10 +11,11 @@ from types import TracebackType
 from minikv.course.declare import Exercise, Verdict, find, not_known, wrong
 from minikv.course.guard import Outcome, TimeUp
 from minikv.course.home import ANSWERED, note
-from minikv.course.parts import judged, keep
+from minikv.course.parts import judged, keep, kept_parts
 from minikv.course.say import INDENT, say
 from minikv.course.source import files_of
 
+_KEPT = "(Your answer that was right before is kept, and later notebooks still use it.)"
 _LONGEST_MESSAGE = 300  # characters of an exception that are shown
 _SHAPES = re.compile(r"shape|size of tensor|dimension|einsum|broadcast|must match|mat1", re.IGNORECASE)
 
@@ -67,7 +68,8 @@ def check(exercise_id: str, thing: object, strict: bool = False) -> None:
         said = found.said or f"{exercise.title}. {exercise.idea}"
         say(f"[ok] {exercise.id}: {said}", *([kept] if kept else []))
     else:
-        _end(f"[x] {exercise.id}: {found.said}", _next_hint(exercise, found), strict)
+        kept_before = [_KEPT] if exercise.id in kept_parts() else []
+        _end(f"[x] {exercise.id}: {found.said}", _next_hint(exercise, found) + kept_before, strict)
 
 
 def _end(first: str, more: list[str], strict: bool) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from minikv.course.home import COPY, FOLDER, MANIFEST, free_name, names_beside, write_whole
 from minikv.errors import MinikvError
 
-FOLDERS = ("notebooks", "exercises", "assets")
+FOLDERS = ("notebooks", "exercises", "assets", "docs")
 _COURSE = (*FOLDERS, "solutions", "minikv")  # of a checkout: no copy may lie in these, or lead into them
 _SKIPPED = {"src", ".ipynb_checkpoints", "__pycache__", MANIFEST, FOLDER, COPY}
 

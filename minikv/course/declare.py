@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
+_NUMBER = re.compile(r"\d{1,3}\.\d{1,3}")
 _ID = re.compile(r"(?:p|ex)-(\d{1,3})\.(\d{1,3})")
 
 
@@ -112,7 +113,9 @@ def chapter_of(any_id: object) -> ModuleType | None:
 
 
 def find(kind: type[Kind], any_id: object) -> Kind | None:
-    """The question or exercise with this id, or None."""
+    """The question or exercise with this id, or None; the number alone will do, as in "3.2"."""
+    if isinstance(any_id, str) and _NUMBER.fullmatch(any_id):
+        any_id = f"{'ex' if kind is Exercise else 'p'}-{any_id}"
     chapter_of(any_id)
     thing = _declared.get(any_id) if isinstance(any_id, str) else None
     return thing if isinstance(thing, kind) else None

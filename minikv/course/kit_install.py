@@ -118,6 +118,8 @@ class Install:
                 "Run install.py with that Python, or ask for a kit made on a machine like this one.",
             )
         folder = next(parent for parent in [self.place, *self.place.parents] if parent.is_dir())
+        if self.is_something_else():
+            raise Stop(f"{self.place} holds something else already.", "Name another PLACE: a new or empty folder.")
         free = shutil.disk_usage(folder).free / 1e9
         if free < DISK_GB and not self.python.exists():
             raise Stop(f"{free:.1f} GB are free; {DISK_GB} GB are needed.", "Free some space, or name another PLACE.")
@@ -127,6 +129,12 @@ class Install:
         except OSError as error:
             raise Stop(f"{self.place} cannot be written ({error.strerror}).", "Name another PLACE.") from error
         return f"{described(facts)}, {free:.0f} GB free"
+
+    def is_something_else(self) -> bool:
+        """Whether there are files in the place, and none that tells of an earlier run: it may be somebody's work."""
+        if not self.place.is_dir() or self.log.is_file():
+            return False
+        return any(self.place.iterdir())
 
     def make_environment(self) -> str | None:
         if self.python.exists() and self.call([self.python, "-c", "import pip"]) == 0:

@@ -39,15 +39,17 @@ def reset(exercise_id: str, target: str | Path | None = None) -> list[str]:
     """Put the stub of an exercise back, and put the kept part aside. Returns what was done, in sentences.
 
     Args:
-        exercise_id: such as "ex-3.2".
+        exercise_id: such as "ex-3.2", or "3.2".
         target: the learner's copy of the course; without it, the one around the working directory or `my_course`.
 
     Raises:
         NothingToReset: for an unknown exercise, or a copy without its notebook.
         CourseNotFound: if there is no copy, or no checkout to take the stub from.
     """
-    if find(Exercise, exercise_id) is None:
+    exercise = find(Exercise, exercise_id)
+    if exercise is None:
         raise NothingToReset(not_known(Exercise, exercise_id))
+    exercise_id = exercise.id
     place = learners_copy(target)
     chapter = exercise_id.removeprefix("ex-").partition(".")[0].zfill(2)
     course = checkout()

@@ -11,6 +11,7 @@ from minikv.course.declare import Exercise, Question, chapter_of, of_chapter
 from minikv.course.home import ANSWERED, home, noted
 from minikv.course.parts import kept_parts
 
+SHORT_PATH = (0, 3, 8, 10)
 _CHAPTER = re.compile(r"ch(\d\d)")
 _TITLE = re.compile(r"Chapter \d\d, ([^:.]+)")
 
@@ -18,8 +19,11 @@ _TITLE = re.compile(r"Chapter \d\d, ([^:.]+)")
 def status() -> None:
     """Print, for each chapter, the predictions you made and the exercises whose check said [ok], and what is next."""
     done = {*kept_parts(), *_answered()}
-    next_one = 0 if noted("guesses", "cold-open") is None and not done else None
-    print(f"what is yours is kept in {home()}")
+    open_ones = [0] if noted("guesses", "cold-open") is None and not done else []
+    if home().is_dir():
+        print(f"what is yours is kept in {home()}")
+    else:
+        print(f"nothing is kept in {home()} yet; is your copy of the course in another folder?")
     print()
     print(f"{'chapter':<32}  {'predictions':>11}  exercises")
     for number in numbers():
@@ -27,10 +31,13 @@ def status() -> None:
         made = sum(noted("predictions", question.id) is not None for question in questions)
         shown = "  ".join(f"[{'ok' if one.id in done else ' '}] {one.id[3:]}" for one in exercises)
         print(f"{number:02d} {_title(number):<29}  {f'{made} of {len(questions)}':>11}  {shown}".rstrip())
-        if next_one is None and not all(one.id in done for one in exercises):
-            next_one = number
+        if not all(one.id in done for one in exercises):
+            open_ones.append(number)
     print()
-    print("next: " + ("nothing is left" if next_one is None else f"chapter {next_one:02d}, in notebooks/"))
+    print("next: " + (f"chapter {open_ones[0]:02d}, in notebooks/" if open_ones else "nothing is left"))
+    short = [number for number in open_ones if number in SHORT_PATH]
+    if short and short[0] != open_ones[0]:
+        print(f"next on the three-hour path: chapter {short[0]:02d}")
 
 
 def numbers() -> Iterator[int]:

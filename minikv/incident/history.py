@@ -151,10 +151,15 @@ class HistoricalCluster(Cluster):
         return Witness if "g" in self.defects else Ledger
 
     def _door(self, request: Request) -> int:
-        """d: each node looks at its own pool only, later. Here is what both agree on: the context."""
+        """d: each node looks at its own pool only, later. Here is what both agree on: the context.
+
+        An answer is cut to what the decode node's pool holds (`managers/scheduler.py`, init_req_max_new_tokens).
+        """
         if "d" not in self.defects:
             return super()._door(request)
-        return Admission(self.context_length, [self.decode.capacity]).check(request)
+        granted = Admission(self.context_length, []).check(request)
+        room = self.decode.pool.num_slots + 1 - request.prompt_tokens
+        return min(granted, room) if room > 0 else granted
 
     def _historical_check(self, request: Request, pool_tokens: int) -> None:
         limit = historical_limit(self.context_length, pool_tokens)

@@ -35,7 +35,7 @@ ready = preflight(details="MINIKV_CI" not in os.environ)
 #
 # Run the cell. It takes about half a minute.
 
-# %%
+# %% tags=["answers-prediction"]
 from minikv.incident.history import HistoricalCluster
 from minikv.incident.replay import Stage, build
 from minikv.incident.scales import ARTICLE, QUESTION
@@ -68,7 +68,7 @@ assert not any(name in asked for name in names)
 # somebody else had sent. Where both have three or more words in the same order, they stand in brackets, with the same
 # number on both sides.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["answers-prediction", "nbval-ignore-output"]
 from minikv.viz.texts import shared_runs, side_by_side
 
 
@@ -101,7 +101,7 @@ my_guess = keep_guess("...")
 # %% [markdown]
 # ## How the course works
 #
-# * `notebooks/` are the lessons. They say when to go to `exercises/`. `solutions/` has the answers.
+# * `notebooks/` are the lessons. They say when to go to `exercises/`. `solutions/`, in the repository, has the answers.
 # * Before each surprise you make a **prediction**. Nobody scores it. At the end of a chapter you get a list of what
 #   surprised you.
 # * Each exercise has a **check** right below it. It tells you what your code did. When it says `[ok]`, your code is

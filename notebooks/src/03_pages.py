@@ -137,7 +137,7 @@ print("the same answers:", said[0] == said[1])
 #
 # Before you run the next cell: are large pages better than small ones?
 
-# %%
+# %% tags=["answers-prediction"]
 pages_and_empty = learner_or_reference("ex-3.1")
 lengths = [30, 7, 112, 64, 5, 251, 18, 90]
 
@@ -394,7 +394,7 @@ reveal("p-3.3")
 # %% [markdown]
 # Now Ben. The pool has only the pages that were Ada's, so he must get one of them.
 
-# %%
+# %% tags=["answers-prediction"]
 question = "The capital of France is"
 answer = engine.generate([question], SamplingParams(max_tokens=6, ignore_eos=True))[0]
 bens_page = [event.page for event in engine.trace if isinstance(event, Allocate)][len(adas_pages)]

@@ -22,7 +22,18 @@ ALL: dict[str, Answers] = {}
 for path in sorted(Path(__file__).parent.glob("ch??_answers.py")):
     ALL.update(importlib.import_module(path.stem).ANSWERS)
 CHAPTERS = sorted({int(exercise_id[3:].partition(".")[0]) for exercise_id in ALL})
-LONG = {"ex-1.2", "ex-3.2", "ex-4.2", "ex-4.3", "ex-5.1", "ex-5.2", "ex-6.1", "ex-7.1"}  # their judges take longest
+LONG = {
+    "ex-1.2",
+    "ex-3.2",
+    "ex-4.2",
+    "ex-4.3",
+    "ex-5.1",
+    "ex-5.2",
+    "ex-6.1",
+    "ex-7.1",
+    "ex-9.1",
+    "ex-9.3",
+}  # their judges take longest
 
 
 def param(exercise_id: str, title: str) -> Any:

@@ -214,6 +214,16 @@ def test_standard_error_is_shown_as_text(capsys: Out) -> None:
     assert captured.err == "" and "careful" in captured.out
 
 
+def test_a_wrong_answer_after_a_right_one_says_what_is_kept(learner: Path, capsys: Out) -> None:
+    check("ex-97.1", learner_code("def f(n, p): return -(-n // p)"))
+    assert "[ok]" in capsys.readouterr().out
+    learner.mkdir(exist_ok=True)
+    (learner / "ex_97_1.py").write_text("def f(n, p): return -(-n // p)\n")  # what a cell's source would be kept as
+    check("ex-97.1", learner_code("def f(n, p): return n // p + 1"))
+    out = capsys.readouterr().out
+    assert "[x]" in out and "right before is kept" in " ".join(out.split())
+
+
 def test_strict_raises_after_printing(capsys: Out) -> None:
     for thing in (None, learner_code("def f(n, p): return 7")):
         with pytest.raises(CheckFailed, match=r"ex-97\.1"):

@@ -173,6 +173,19 @@ def test_damage_and_another_machine_are_told(source: Path, tmp_path: Path, capsy
     assert "and 1 more" in capsys.readouterr().err and not (tmp_path / "place").exists()
 
 
+def test_a_place_that_holds_something_else(source: Path, tmp_path: Path) -> None:
+    """`~/minikv` may be a clone: nothing of it is touched. An empty folder will do, and one of an earlier install."""
+    kit = make_kit(tmp_path / "kit", source=source, quiet=True)
+    clone = tmp_path / "minikv"
+    (clone / "course").mkdir(parents=True)
+    with pytest.raises(Stop, match="holds something else already"):
+        Install(kit, clone, None).check_machine()
+    assert [path.name for path in clone.iterdir()] == ["course"]
+    (tmp_path / "empty").mkdir()
+    for _ in range(2):
+        Install(kit, tmp_path / "empty", None).check_machine()
+
+
 def test_pips_own_words_are_shown(source: Path, tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)

@@ -138,10 +138,16 @@ def test_reset_of_an_untouched_exercise_makes_no_copies(copy: Path, capsys: Out)
     assert not list((copy / "exercises").glob("*.old*"))
 
 
-@pytest.mark.parametrize("exercise", ["ex-3.9", "3.2", "", "ex-99.1", "../x"])
+@pytest.mark.parametrize("exercise", ["ex-3.9", "3.9", "3", "", "ex-99.1", "../x"])
 def test_an_unknown_exercise(exercise: str, copy: Path, capsys: Out) -> None:
     assert main(["course", "reset", exercise]) == 1
     assert "minikv: There is no exercise" in capsys.readouterr().err
+
+
+def test_the_number_alone_will_do(copy: Path, capsys: Out) -> None:
+    """`status` prints 3.2, so 3.2 may be typed."""
+    assert main(["course", "reset", "3.2"]) == 0
+    assert "ex-3.2 in 03_pages.ipynb" in capsys.readouterr().out
 
 
 def test_a_notebook_that_cannot_be_read(copy: Path, capsys: Out) -> None:
