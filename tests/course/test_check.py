@@ -218,7 +218,7 @@ def test_a_wrong_answer_after_a_right_one_says_what_is_kept(learner: Path, capsy
     check("ex-97.1", learner_code("def f(n, p): return -(-n // p)"))
     assert "[ok]" in capsys.readouterr().out
     learner.mkdir(exist_ok=True)
-    (learner / "ex_97_1.py").write_text("def f(n, p): return -(-n // p)\n")  # what a cell's source would be kept as
+    (learner / "ex_97_1.py").write_text("# ex-97.1 f\ndef f(n, p): return -(-n // p)\n")
     check("ex-97.1", learner_code("def f(n, p): return n // p + 1"))
     out = capsys.readouterr().out
     assert "[x]" in out and "right before is kept" in " ".join(out.split())
