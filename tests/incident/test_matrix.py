@@ -66,7 +66,8 @@ EXPECTED = {
     },
     "symmetric": dict.fromkeys(ONE_OR_NONE, ("refused", "decode's pool is as small, and decode's door says so")),
     STREAMED.name: {
-        **dict.fromkeys("abcdeg", ("refused", "before a word of the answer")),
+        **dict.fromkeys("abcde", ("refused", "before a word of the answer")),
+        "g": ("wrong", "the placeholder's own token was sent before the first read; then the error"),
         "": ("leaks", "the client reads along"),
         "f": ("wrong", "nonsense, word by word"),
         "h": ("leaks", "the status is true and late: the words are out"),
@@ -153,6 +154,11 @@ def test_right_cluster_is_right(laboratory: Laboratory) -> None:
         attacked = "length" in scenario.name or scenario.equal_pools
         assert ending.status == (400 if attacked else 200)
         assert len(ending.token_ids) == (0 if attacked else ORDINARY_ANSWER)
+
+
+def test_streamed_covering(some: Matrix) -> None:
+    """Read along, the smallest set must have e: with g and h one token of nonsense is out before anything is read."""
+    assert some.cell("eg", STREAMED.name).verdict == "refused" and some.cell("gh", STREAMED.name).verdict == "wrong"
 
 
 def test_learners_parts_play_scenarios(laboratory: Laboratory) -> None:
