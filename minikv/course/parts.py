@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -62,17 +62,21 @@ def judged(exercise: Exercise, thing: Any) -> Outcome[Verdict]:
 
 @contextmanager
 def _usual_settings() -> Iterator[None]:
-    """torch's default dtype is float32, and it, the gradients' switch and the working directory are put back."""
+    """torch makes float32 on the CPU; that, the gradients' switch and the working directory are put back."""
     torch, here = sys.modules.get("torch"), _working_directory()
-    before = (torch.get_default_dtype(), torch.is_grad_enabled()) if torch else None
+    before = (torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_default_device()) if torch else None
     try:
-        if torch:
+        if torch and before:
             torch.set_default_dtype(torch.float32)
+            if before[2].type != "cpu":
+                torch.set_default_device("cpu")
         yield
     finally:
         if torch and before:
             torch.set_default_dtype(before[0])
             torch.set_grad_enabled(before[1])
+            if torch.get_default_device() != before[2]:
+                torch.set_default_device(before[2])
         if here:
             os.chdir(here)
 
@@ -109,9 +113,14 @@ def part_file(exercise_id: str) -> Path:
 
 def kept_parts() -> list[str]:
     """The ids of the exercises whose parts are kept, in order."""
-    files = (path for path in home().glob("ex_*.py") if _PART_FILE.fullmatch(path.name) and path.is_file())
-    found = [_FIRST_LINE.match(path.read_text(encoding="utf-8", errors="replace")) for path in files]
-    ids = [match[1] for match in found if match]
+    ids: list[str] = []
+    with suppress(OSError):  # a folder that cannot be looked into
+        for path in home().glob("ex_*.py"):
+            with suppress(OSError):  # a file that cannot be read
+                if _PART_FILE.fullmatch(path.name) and path.is_file():
+                    match = _FIRST_LINE.match(path.read_text(encoding="utf-8-sig", errors="replace"))
+                    if match and part_file(match[1]).name == path.name:
+                        ids.append(match[1])
     return sorted(ids, key=lambda one: [int(number) for number in re.findall(r"\d+", one)])
 
 
@@ -139,7 +148,7 @@ def look_up(exercise_id: str) -> Found:
     """
     path = part_file(exercise_id)
     shown = f"{FOLDER}/{path.name}"
-    if not path.exists():
+    if not os.path.lexists(path):  # unlike `path.exists()`, never an error
         return Found(_reference(exercise_id), False, "the reference (nothing of yours is kept yet)")
     attempt = guarded(lambda: _from_file(exercise_id, path), _LOADING)
     if attempt.error is None and is_definition(attempt.value):
@@ -149,7 +158,7 @@ def look_up(exercise_id: str) -> Found:
 
 
 def _from_file(exercise_id: str, path: Path) -> Any:
-    source = path.read_text(encoding="utf-8")
+    source = path.read_text(encoding="utf-8-sig")  # some editors put a mark in front
     first = _FIRST_LINE.match(source)
     if not first or first[1] != exercise_id:
         raise ValueError(f"its first line does not say `# {exercise_id} NAME`")

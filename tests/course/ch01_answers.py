@@ -540,4 +540,121 @@ ATTEND = Answers(
     },
 )
 
+CHANGED.wrong.update(
+    {
+        "layers without an end": (
+            _changed("look(ids), look(ids[:where] + [extra] + ids[where:])\nwhile True:\n    yield []"),
+            "shape",
+        ),
+        "drops every row of the extra token": (
+            "import torch\n"
+            "def changed(look, ids, extra, where):\n"
+            "    longer = ids[:where] + [extra] + ids[where:]\n"
+            "    at = [i for i, t in enumerate(longer) if t != extra]\n"
+            "    result = []\n"
+            "    for old, new in zip(look(ids), look(longer)):\n"
+            "        moved = ((new[at] - old).abs() > 1e-4).flatten(1).any(1); "
+            "result.append(moved.nonzero().flatten().tolist())\n"
+            "    return result\n",
+            "same-token",
+        ),
+        "finds the extra by index": (
+            "import torch\n"
+            "def changed(look, ids, extra, where):\n"
+            "    longer = ids[:where] + [extra] + ids[where:]\n"
+            "    at = [i + (i >= longer.index(extra)) for i in range(len(ids))]\n"
+            "    result = []\n"
+            "    for old, new in zip(look(ids), look(longer)):\n"
+            "        moved = ((new[at] - old).abs() > 1e-4).flatten(1).any(1); "
+            "result.append(moved.nonzero().flatten().tolist())\n"
+            "    return result\n",
+            "same-token",
+        ),
+        "everything after the first changed": (
+            "import torch\n"
+            "def changed(look, ids, extra, where):\n"
+            "    longer = ids[:where] + [extra] + ids[where:]\n"
+            "    at = [i + (i >= where) for i in range(len(ids))]\n"
+            "    result = []\n"
+            "    for old, new in zip(look(ids), look(longer)):\n"
+            "        moved = ((new[at] - old).abs() > 1e-4).flatten(1).any(1); "
+            "result.append(list(range(int(moved.nonzero()[0]), len(ids))) if moved.any() else [])\n"
+            "    return result\n",
+            "exact",
+        ),
+        "cosine": (
+            "import torch\n"
+            "def changed(look, ids, extra, where):\n"
+            "    longer = ids[:where] + [extra] + ids[where:]\n"
+            "    at = [i + (i >= where) for i in range(len(ids))]\n"
+            "    result = []\n"
+            "    for old, new in zip(look(ids), look(longer)):\n"
+            "        result.append([i for i in range(len(ids)) if 1 - "
+            "torch.cosine_similarity(new[at[i]].flatten(), old[i].flatten(), dim=0) > 1e-4])\n"
+            "    return result\n",
+            "coarse",
+        ),
+        "percent of the norm": (
+            "import torch\n"
+            "def changed(look, ids, extra, where):\n"
+            "    longer = ids[:where] + [extra] + ids[where:]\n"
+            "    at = [i + (i >= where) for i in range(len(ids))]\n"
+            "    result = []\n"
+            "    for old, new in zip(look(ids), look(longer)):\n"
+            "        result.append([i for i in range(len(ids)) if (new[at[i]] - old[i]).norm() > 1e-3 * "
+            "old[i].norm()])\n"
+            "    return result\n",
+            "coarse",
+        ),
+    }
+)
+CHANGED.right.update(
+    {
+        "threads": (
+            "from concurrent.futures import ThreadPoolExecutor\n"
+            "def changed(look, ids, extra, where):\n"
+            "    with ThreadPoolExecutor(2) as pool:\n"
+            "        a, b = pool.map(look, (ids, ids[:where] + [extra] + ids[where:]))\n"
+            "    out = []\n"
+            "    for old, new in zip(a, b):\n"
+            "        out.append([i for i in range(len(ids)) if (old[i] - new[i + (i >= "
+            "where)]).abs().max() > 1e-4])\n"
+            "    return out\n",
+            "",
+        ),
+        "works in place, tensors given": (
+            "import torch\n"
+            "def changed(look, ids, extra, where):\n"
+            "    ids = torch.tensor(ids)\n"
+            "    longer = torch.cat([ids[:where], torch.tensor([extra]), ids[where:]])\n"
+            "    out = {}\n"
+            "    for k, (old, new) in enumerate(zip(look(ids), look(longer))):\n"
+            "        old[:where] -= new[:where]\n"
+            "        old[where:] -= new[where + 1:]\n"
+            "        old.abs_()\n"
+            "        out[k] = frozenset(old.amax((1, 2)).gt(1e-4).nonzero().flatten().tolist())\n"
+            "    return out.values()\n",
+            "",
+        ),
+        "a class for a position, recursion over layers": (
+            "from dataclasses import dataclass\n"
+            "@dataclass\n"
+            "class Moved:\n"
+            "    where: int\n"
+            "    def new(self, i):\n"
+            "        return i if i < self.where else i + 1\n"
+            "def changed(look, ids, extra, where):\n"
+            "    m = Moved(where)\n"
+            "    def rest(layers):\n"
+            "        if not layers:\n"
+            "            return []\n"
+            "        (old, new), *more = layers\n"
+            "        return [filter(lambda i: float((old[i] - new[m.new(i)]).abs().max()) > 1e-4, "
+            "range(len(ids)))] + rest(more)\n"
+            "    return rest(list(zip(look(ids), look([*ids[:where], extra, *ids[where:]]))))\n",
+            "",
+        ),
+    }
+)
+
 ANSWERS = {"ex-1.1": GREEDY, "ex-1.2": CHANGED, "ex-1.3": ATTEND}

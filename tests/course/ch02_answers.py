@@ -336,6 +336,124 @@ GAP_RIGHT = {
     ),
 }
 
+BYTES_WRONG |= {
+    "the larger width": (
+        "def bytes_per_token(config, bytes_per_number):\n"
+        "    layers = config.get('num_hidden_layers') or config['n_layer']\n"
+        "    heads = config.get('num_attention_heads') or config['n_head']\n"
+        "    hidden = config.get('hidden_size') or config['n_embd']\n"
+        "    if 'kv_lora_rank' in config:\n"
+        "        return layers * (config['kv_lora_rank'] + config['qk_rope_head_dim']) * "
+        "bytes_per_number\n"
+        "    width = max(config.get('head_dim') or 0, hidden // heads)\n"
+        "    kv = config.get('num_key_value_heads') or heads\n"
+        "    return layers * 2 * kv * width * bytes_per_number\n",
+        "not-stored",
+    ),
+    "two bytes at least": (
+        "def bytes_per_token(config, bytes_per_number):\n"
+        "    layers = config.get('num_hidden_layers') or config['n_layer']\n"
+        "    heads = config.get('num_attention_heads') or config['n_head']\n"
+        "    hidden = config.get('hidden_size') or config['n_embd']\n"
+        "    if 'kv_lora_rank' in config:\n"
+        "        return layers * (config['kv_lora_rank'] + config['qk_rope_head_dim']) * "
+        "bytes_per_number\n"
+        "    width = config.get('head_dim') or hidden // heads\n"
+        "    kv = config.get('num_key_value_heads') or heads\n"
+        "    return layers * 2 * kv * width * max(2, bytes_per_number)\n",
+        "other",
+    ),
+    "sliding layers do not count": (
+        "def bytes_per_token(config, bytes_per_number):\n"
+        "    layers = config.get('num_hidden_layers') or config['n_layer']\n"
+        "    heads = config.get('num_attention_heads') or config['n_head']\n"
+        "    hidden = config.get('hidden_size') or config['n_embd']\n"
+        "    if 'kv_lora_rank' in config:\n"
+        "        return layers * (config['kv_lora_rank'] + config['qk_rope_head_dim']) * "
+        "bytes_per_number\n"
+        "    width = config.get('head_dim') or hidden // heads\n"
+        "    kv = config.get('num_key_value_heads') or heads\n"
+        "    return sum(t == 'full_attention' for t in config.get('layer_types', ['full_attention'] "
+        "* layers)) * 2 * kv * width * bytes_per_number\n",
+        "other",
+    ),
+    "dense layers only": (
+        "def bytes_per_token(config, bytes_per_number):\n"
+        "    layers = config.get('num_hidden_layers') or config['n_layer']\n"
+        "    heads = config.get('num_attention_heads') or config['n_head']\n"
+        "    hidden = config.get('hidden_size') or config['n_embd']\n"
+        "    if 'kv_lora_rank' in config:\n"
+        "        return (layers - config.get('first_k_dense_replace', 0)) * (config['kv_lora_rank'] "
+        "+ config['qk_rope_head_dim']) * bytes_per_number\n"
+        "    width = config.get('head_dim') or hidden // heads\n"
+        "    kv = config.get('num_key_value_heads') or heads\n"
+        "    return layers * 2 * kv * width * bytes_per_number\n",
+        "latent-other",
+    ),
+    "position piece is 64": (
+        "def bytes_per_token(config, bytes_per_number):\n"
+        "    layers = config.get('num_hidden_layers') or config['n_layer']\n"
+        "    heads = config.get('num_attention_heads') or config['n_head']\n"
+        "    hidden = config.get('hidden_size') or config['n_embd']\n"
+        "    if 'kv_lora_rank' in config:\n"
+        "        return layers * (config['kv_lora_rank'] + 64) * bytes_per_number\n"
+        "    width = config.get('head_dim') or hidden // heads\n"
+        "    kv = config.get('num_key_value_heads') or heads\n"
+        "    return layers * 2 * kv * width * bytes_per_number\n",
+        "by-heart",
+    ),
+}
+BYTES_RIGHT |= {
+    "an object of its own": (
+        "from types import SimpleNamespace\n"
+        "def bytes_per_token(config, bytes_per_number):\n"
+        "    c = SimpleNamespace(**config)\n"
+        "    layers = getattr(c, 'num_hidden_layers', None) or c.n_layer\n"
+        "    if hasattr(c, 'kv_lora_rank'):\n"
+        "        return sum([c.kv_lora_rank, c.qk_rope_head_dim]) * layers * bytes_per_number\n"
+        "    heads = getattr(c, 'num_attention_heads', None) or c.n_head\n"
+        "    kv = getattr(c, 'num_key_value_heads', heads)\n"
+        "    width = getattr(c, 'head_dim', None) or (getattr(c, 'hidden_size', None) or c.n_embd) "
+        "// heads\n"
+        "    return layers * kv * width * 2 * bytes_per_number\n",
+        "",
+    ),
+    "tensors that take no memory": (
+        "import torch\n"
+        "def bytes_per_token(config, bytes_per_number):\n"
+        "    kind = {1: torch.int8, 2: torch.float16, 4: torch.float32}[bytes_per_number]\n"
+        "    get = lambda *names: next((config[n] for n in names if config.get(n)), None)\n"
+        "    if get('kv_lora_rank'):\n"
+        "        shapes = [(config['kv_lora_rank'],), (config['qk_rope_head_dim'],)]\n"
+        "    else:\n"
+        "        heads = get('n_head', 'num_attention_heads')\n"
+        "        shapes = [(get('num_key_value_heads') or heads, get('head_dim') or get('n_embd', "
+        "'hidden_size') // heads)] * 2\n"
+        "    made = [torch.empty(s, dtype=kind, device='meta') for s in shapes for _ in "
+        "range(get('n_layer', 'num_hidden_layers'))]\n"
+        "    return sum(t.numel() * t.element_size() for t in made)\n",
+        "",
+    ),
+    "a fraction": (
+        "from fractions import Fraction\n"
+        "from collections import ChainMap\n"
+        "def bytes_per_token(config, bytes_per_number):\n"
+        "    names = {'num_hidden_layers': 'n_layer', 'num_attention_heads': 'n_head', "
+        "'hidden_size': 'n_embd'}\n"
+        "    c = ChainMap(config, {new: config[old] for new, old in names.items() if old in config})\n"
+        "    per = Fraction(bytes_per_number * c['num_hidden_layers'])\n"
+        "    try:\n"
+        "        return per * (c['kv_lora_rank'] + c['qk_rope_head_dim'])\n"
+        "    except KeyError:\n"
+        "        share = Fraction(c.get('num_key_value_heads', c['num_attention_heads']), "
+        "c['num_attention_heads'])\n"
+        "        width = c.get('head_dim')\n"
+        "        return 2 * per * (share * c['hidden_size'] if width is None else "
+        "c['num_key_value_heads'] * width)\n",
+        "",
+    ),
+}
+
 ANSWERS = {
     "ex-2.1": Answers(
         "bytes_per_token",

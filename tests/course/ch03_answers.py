@@ -551,6 +551,216 @@ READING_WRONG |= {
     ),
 }
 
+ALLOCATOR_WRONG |= {
+    "lends without an end": (
+        "class Allocator:\n    def __init__(self, n): pass\n    def allocate(self, n): return range(10**12)\n"
+        "    def free(self, pages): pass\n",
+        "no-such-page",
+    ),
+    "empties the list that comes back": (
+        "class Allocator:\n"
+        "    def __init__(self, num_pages):\n"
+        "        self.pool = list(range(num_pages))\n"
+        "        self.lent = set()\n"
+        "        self.same = {}\n"
+        "    def allocate(self, n):\n"
+        "        if n > len(self.pool):\n"
+        "            raise MemoryError\n"
+        "        grant = [self.pool.pop() for _ in range(n)]; self.lent.update(grant); return grant\n"
+        "    def free(self, pages):\n"
+        "        while pages:\n"
+        "            p = pages.pop()\n"
+        "            self.lent.remove(p)\n"
+        "            self.pool.append(p)\n",
+        "changes-list",
+    ),
+    "sorts the list that comes back": (
+        "class Allocator:\n"
+        "    def __init__(self, num_pages):\n"
+        "        self.pool = list(range(num_pages))\n"
+        "        self.lent = set()\n"
+        "        self.same = {}\n"
+        "    def allocate(self, n):\n"
+        "        if n > len(self.pool):\n"
+        "            raise MemoryError\n"
+        "        grant = [self.pool.pop() for _ in range(n)]; self.lent.update(grant); return grant\n"
+        "    def free(self, pages):\n"
+        "        pages.sort()\n"
+        "        for p in pages:\n"
+        "            self.lent.remove(p)\n"
+        "            self.pool.append(p)\n",
+        "changes-list",
+    ),
+    "one list per size, used again": (
+        "class Allocator:\n"
+        "    def __init__(self, num_pages):\n"
+        "        self.pool = list(range(num_pages))\n"
+        "        self.lent = set()\n"
+        "        self.same = {}\n"
+        "    def allocate(self, n):\n"
+        "        if n > len(self.pool):\n"
+        "            raise MemoryError\n"
+        "        grant = self.same.setdefault(n, [])\n"
+        "        grant.clear()\n"
+        "        grant.extend(self.pool.pop() for _ in range(n))\n"
+        "        self.lent.update(grant)\n"
+        "        return grant\n"
+        "    def free(self, pages):\n"
+        "        for p in pages:\n"
+        "            self.lent.remove(p)\n"
+        "            self.pool.append(p)\n",
+        "own-list",
+    ),
+    "gives a live view": (
+        "class Allocator:\n"
+        "    def __init__(self, num_pages):\n"
+        "        self.pool = list(range(num_pages))\n"
+        "        self.lent = {}\n"
+        "        self.same = {}\n"
+        "    def allocate(self, n):\n"
+        "        if n > len(self.pool):\n"
+        "            raise MemoryError\n"
+        "        grant = {self.pool.pop(): 1 for _ in range(n)}\n"
+        "        self.lent.update(grant)\n"
+        "        self.last = getattr(self, 'last', None) or {}\n"
+        "        self.last.clear()\n"
+        "        self.last.update(grant)\n"
+        "        return self.last.keys()\n"
+        "    def free(self, pages):\n"
+        "        for p in pages:\n"
+        "            del self.lent[p]\n"
+        "            self.pool.append(p)\n",
+        "own-list",
+    ),
+    "an empty list is an error": (
+        "class Allocator:\n"
+        "    def __init__(self, num_pages):\n"
+        "        self.pool = list(range(num_pages))\n"
+        "        self.lent = set()\n"
+        "        self.same = {}\n"
+        "    def allocate(self, n):\n"
+        "        if n > len(self.pool):\n"
+        "            raise MemoryError\n"
+        "        grant = [self.pool.pop() for _ in range(n)]; self.lent.update(grant); return grant\n"
+        "    def free(self, pages):\n"
+        "        if not pages:\n"
+        "            raise ValueError('nothing came')\n"
+        "        for p in pages:\n"
+        "            self.lent.remove(p)\n"
+        "            self.pool.append(p)\n",
+        "nothing-back",
+    ),
+}
+ALLOCATOR_RIGHT |= {
+    "at random": (
+        "import random\n"
+        "class Allocator:\n"
+        "    def __init__(self, num_pages):\n"
+        "        self.here = list(range(num_pages))\n"
+        "        self.out = set()\n"
+        "    def allocate(self, n):\n"
+        "        if len(self.here) < n:\n"
+        "            raise RuntimeError('too few')\n"
+        "        given = []\n"
+        "        for _ in range(n):\n"
+        "            i = random.randrange(len(self.here))\n"
+        "            self.here[i], self.here[-1] = self.here[-1], self.here[i]\n"
+        "            given.append(self.here.pop())\n"
+        "        self.out |= set(given)\n"
+        "        return given\n"
+        "    def free(self, pages):\n"
+        "        pages = list(pages)\n"
+        "        if len(set(pages)) < len(pages) or not self.out.issuperset(pages):\n"
+        "            raise KeyError(pages)\n"
+        "        self.out.difference_update(pages)\n"
+        "        self.here.extend(pages)\n",
+        "",
+    ),
+    "closures": (
+        "from types import SimpleNamespace\n"
+        "from queue import SimpleQueue\n"
+        "def Allocator(num_pages):\n"
+        "    queue, out = SimpleQueue(), bytearray(num_pages)\n"
+        "    for page in range(num_pages):\n"
+        "        queue.put(page)\n"
+        "    def allocate(n):\n"
+        "        if queue.qsize() < n:\n"
+        "            raise MemoryError\n"
+        "        pages = [queue.get_nowait() for _ in range(n)]\n"
+        "        for page in pages:\n"
+        "            out[page] = 1\n"
+        "        return pages\n"
+        "    def free(pages):\n"
+        "        for page in pages:\n"
+        "            if page < 0 or not out[page]:\n"
+        "                raise ValueError(page)\n"
+        "            out[page] = 0\n"
+        "            queue.put(page)\n"
+        "    return SimpleNamespace(allocate=allocate, free=free)\n",
+        "",
+    ),
+    "linked nodes and slots, a lock": (
+        "import threading\n"
+        "class Node:\n"
+        "    __slots__ = ('page', 'next', 'out')\n"
+        "    def __init__(self, page, next):\n"
+        "        self.page, self.next, self.out = page, next, False\n"
+        "class Allocator:\n"
+        "    __slots__ = ('head', 'left', 'nodes', 'lock')\n"
+        "    def __init__(self, num_pages):\n"
+        "        self.head, self.nodes, self.lock, self.left = None, {}, threading.Lock(), num_pages\n"
+        "        for page in reversed(range(num_pages)):\n"
+        "            self.head = self.nodes[page] = Node(page, self.head)\n"
+        "    def allocate(self, n):\n"
+        "        with self.lock:\n"
+        "            if n > self.left:\n"
+        "                raise LookupError('no')\n"
+        "            self.left -= n\n"
+        "            taken = []\n"
+        "            while len(taken) < n:\n"
+        "                node, self.head = self.head, self.head.next\n"
+        "                node.out = True\n"
+        "                taken.append(node.page)\n"
+        "            return tuple(taken)\n"
+        "    def free(self, pages):\n"
+        "        with self.lock:\n"
+        "            for page in pages:\n"
+        "                node = self.nodes[page]\n"
+        "                if not node.out:\n"
+        "                    raise ValueError\n"
+        "                node.out, node.next, self.head = False, self.head, node\n"
+        "                self.left += 1\n",
+        "",
+    ),
+    "sqlite": (
+        "import sqlite3\n"
+        "class Allocator:\n"
+        "    def __init__(self, num_pages):\n"
+        "        self.db = sqlite3.connect(':memory:', isolation_level=None)\n"
+        "        self.db.execute('create table free (page integer primary key)')\n"
+        "        self.db.executemany('insert into free values (?)', ((p,) for p in "
+        "range(num_pages))) if num_pages < 0 else self.db.execute('with recursive c(x) as (select 0 "
+        "union all select x+1 from c where x < ?) insert into free select x from c', (num_pages - "
+        "1,))\n"
+        "        self.left = num_pages\n"
+        "        self.out = set()\n"
+        "    def allocate(self, n):\n"
+        "        if n > self.left:\n"
+        "            raise ValueError\n"
+        "        rows = [r[0] for r in self.db.execute('delete from free where page in (select page "
+        "from free order by page limit ?) returning page', (n,))]\n"
+        "        self.left -= n\n"
+        "        self.out.update(rows)\n"
+        "        return rows\n"
+        "    def free(self, pages):\n"
+        "        for p in pages:\n"
+        "            self.out.remove(p)\n"
+        "            self.db.execute('insert into free values (?)', (p,))\n"
+        "            self.left += 1\n",
+        "",
+    ),
+}
+
 ANSWERS = {
     "ex-3.1": Answers(PAGES_NAME, PAGES_WRONG, PAGES_RIGHT, likely=("one-too-many", "rounded-down", "rounded")),
     "ex-3.2": Answers(

@@ -1032,6 +1032,369 @@ BY_PAGE_RIGHT = {
     ),
 }
 
+MAPPING_WRONG |= {
+    "int16": (
+        "import torch\n"
+        "def slot_mapping(table, start, stop, page_size):\n"
+        "    t = torch.arange(start, stop)\n"
+        "    return (torch.tensor(table, dtype=torch.int16)[t // page_size] * page_size + (t % "
+        "page_size).to(torch.int16)).tolist()\n",
+        "large-pages",
+    ),
+    "256 pages at most": (
+        "def slot_mapping(table, start, stop, page_size):\n"
+        "    return [table[t // page_size] % 256 * page_size + t % page_size for t in range(start, "
+        "stop)]\n",
+        "large-pages",
+    ),
+    "takes tables of six at most": (
+        "def slot_mapping(table, start, stop, page_size):\n"
+        "    return [table[min(t // page_size, 5)] * page_size + t % page_size for t in range(start, "
+        "stop)]\n",
+        "long-table",
+    ),
+    "one list, filled anew": (
+        "out = []\n"
+        "def slot_mapping(table, start, stop, page_size):\n"
+        "    out.clear()\n"
+        "    out.extend(table[t // page_size] * page_size + t % page_size for t in range(start, "
+        "stop))\n"
+        "    return out\n",
+        "one-list",
+    ),
+    "cached by first page": (
+        "kept = {}\n"
+        "def slot_mapping(table, start, stop, page_size):\n"
+        "    key = start, stop, page_size, table[0]\n"
+        "    if key not in kept:\n"
+        "        kept[key] = [table[t // page_size] * page_size + t % page_size for t in "
+        "range(start, stop)]\n"
+        "    return kept[key]\n",
+        "other slots",
+    ),
+}
+MAPPING_RIGHT |= {
+    "chained ranges": (
+        "from itertools import chain, islice\n"
+        "def slot_mapping(table, start, stop, page_size):\n"
+        "    pages = (range(page * page_size, (page + 1) * page_size) for page in table)\n"
+        "    return islice(chain.from_iterable(pages), start, stop)\n",
+        "",
+    ),
+    "an array of a module, in floats": (
+        "import math\n"
+        "from array import array\n"
+        "def slot_mapping(table, start, stop, page_size):\n"
+        "    return array('q', (table[math.floor(t / page_size)] * page_size + int(math.fmod(t, "
+        "page_size)) for t in range(start, stop)))\n",
+        "",
+    ),
+    "a deque, filled from behind": (
+        "from collections import deque\n"
+        "def slot_mapping(table, start, stop, page_size):\n"
+        "    slots = deque()\n"
+        "    while stop > start:\n"
+        "        stop -= 1\n"
+        "        slots.appendleft(page_size * table[stop // page_size - len(table)] + stop % "
+        "page_size)\n"
+        "    return slots\n",
+        "",
+    ),
+}
+GATHER_WRONG |= {
+    "a thousand billion rows": (
+        "def attend(query, keys, values, table, written, scale):\n    return range(10**12)\n",
+        "shape",
+    ),
+    "half precision": (
+        "import torch\n"
+        "import torch.nn.functional as F\n"
+        "import numpy as np\n"
+        "def attend(query, keys, values, table, written, scale):\n"
+        "    size, kv = keys.shape[1:3]\n"
+        "    slots = [table[t // size] * size + t % size for t in range(written)]\n"
+        "    k, v = keys.flatten(0, 1)[slots], values.flatten(0, 1)[slots]\n"
+        "    g = query.shape[0] // kv\n"
+        "    \n"
+        "    rows = [torch.softmax((k[:, h // g].half() @ query[h].half()).float() * scale, 0) @ "
+        "v[:, h // g] for h in range(query.shape[0])]\n"
+        "    return torch.stack(rows)\n",
+        "numbers",
+    ),
+    "softmax without taking off the largest": (
+        "import torch\n"
+        "import torch.nn.functional as F\n"
+        "import numpy as np\n"
+        "def attend(query, keys, values, table, written, scale):\n"
+        "    size, kv = keys.shape[1:3]\n"
+        "    slots = [table[t // size] * size + t % size for t in range(written)]\n"
+        "    k, v = keys.flatten(0, 1)[slots], values.flatten(0, 1)[slots]\n"
+        "    g = query.shape[0] // kv\n"
+        "    \n"
+        "    rows = []\n"
+        "    for h in range(query.shape[0]):\n"
+        "        e = torch.exp(k[:, h // g] @ query[h] * scale)\n"
+        "        rows.append(e / e.sum() @ v[:, h // g])\n"
+        "    return torch.stack(rows)\n",
+        "overflow",
+    ),
+    "cleans the pool behind its tokens": (
+        "import torch\n"
+        "import torch.nn.functional as F\n"
+        "import numpy as np\n"
+        "def attend(query, keys, values, table, written, scale):\n"
+        "    size, kv = keys.shape[1:3]\n"
+        "    slots = [table[t // size] * size + t % size for t in range(len(table) * size)]\n"
+        "    keys.flatten(0, 1)[slots[written:]] = 0\n"
+        "    values.flatten(0, 1)[slots[written:]] = 0\n"
+        "    k, v = keys.flatten(0, 1)[slots], values.flatten(0, 1)[slots]\n"
+        "    g = query.shape[0] // kv\n"
+        "    s = torch.einsum('hd,shd->hs', query, k.repeat_interleave(g, 1)) * scale\n"
+        "    s[:, written:] = float('-inf')\n"
+        "    return torch.einsum('hs,shd->hd', s.softmax(1), v.repeat_interleave(g, 1))\n",
+        "engine",
+    ),
+    "a window of 64 and the first": (
+        "import torch\n"
+        "import torch.nn.functional as F\n"
+        "import numpy as np\n"
+        "def attend(query, keys, values, table, written, scale):\n"
+        "    size, kv = keys.shape[1:3]\n"
+        "    slots = [table[t // size] * size + t % size for t in range(written) if t < 4 or t >= "
+        "written - 66]\n"
+        "    k, v = keys.flatten(0, 1)[slots], values.flatten(0, 1)[slots]\n"
+        "    g = query.shape[0] // kv\n"
+        "    return torch.stack([torch.softmax(k[:, h // g] @ query[h] * scale, 0) @ v[:, h // g] "
+        "for h in range(query.shape[0])])\n",
+        "missed",
+    ),
+    "pages of 16 at most": (
+        "import torch\n"
+        "import torch.nn.functional as F\n"
+        "import numpy as np\n"
+        "def attend(query, keys, values, table, written, scale):\n"
+        "    size, kv = keys.shape[1:3]\n"
+        "    g = query.shape[0] // kv\n"
+        "    k = torch.cat([keys[p, :min(16, written - i * size)] for i, p in enumerate(table) if i "
+        "* size < written])\n"
+        "    v = torch.cat([values[p, :min(16, written - i * size)] for i, p in enumerate(table) if "
+        "i * size < written])\n"
+        "    return torch.stack([torch.softmax(k[:, h // g] @ query[h] * scale, 0) @ v[:, h // g] "
+        "for h in range(query.shape[0])])\n",
+        "missed",
+    ),
+    "gives back its own buffer": (
+        "import torch\n"
+        "import torch.nn.functional as F\n"
+        "import numpy as np\n"
+        "kept = {}\n"
+        "def attend(query, keys, values, table, written, scale):\n"
+        "    size, kv = keys.shape[1:3]\n"
+        "    slots = [table[t // size] * size + t % size for t in range(written)]\n"
+        "    k, v = keys.flatten(0, 1)[slots], values.flatten(0, 1)[slots]\n"
+        "    g = query.shape[0] // kv\n"
+        "    \n"
+        "    out = torch.stack([torch.softmax(k[:, h // g] @ query[h] * scale, 0) @ v[:, h // g] for "
+        "h in range(query.shape[0])])\n"
+        "    if out.shape not in kept:\n"
+        "        kept[out.shape] = out\n"
+        "    kept[out.shape].copy_(out)\n"
+        "    return kept[out.shape]\n",
+        "one-buffer",
+    ),
+}
+GATHER_RIGHT |= {
+    "a mask over the pool: other order": (
+        "import torch\n"
+        "import torch.nn.functional as F\n"
+        "import numpy as np\n"
+        "def attend(query, keys, values, table, written, scale):\n"
+        "    mask = torch.zeros(keys.shape[0] * keys.shape[1], dtype=torch.bool)\n"
+        "    for t in range(written):\n"
+        "        mask[table[t // keys.shape[1]] * keys.shape[1] + t % keys.shape[1]] = True\n"
+        "    k, v = keys.flatten(0, 1)[mask], values.flatten(0, 1)[mask]\n"
+        "    q = query.unflatten(0, (keys.shape[2], -1))\n"
+        "    w = torch.einsum('kgd,skd->kgs', q, k).mul(scale).softmax(-1)\n"
+        "    return torch.einsum('kgs,skd->kgd', w, v).flatten(0, 1)\n",
+        "",
+    ),
+    "threads, inference mode, log weights, scales the query in place": (
+        "import torch\n"
+        "import torch.nn.functional as F\n"
+        "import numpy as np\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "def attend(query, keys, values, table, written, scale):\n"
+        "    size, kv = keys.shape[1:3]\n"
+        "    slots = [table[t // size] * size + t % size for t in range(written)]\n"
+        "    k, v = keys.flatten(0, 1)[slots], values.flatten(0, 1)[slots]\n"
+        "    g = query.shape[0] // kv\n"
+        "    \n"
+        "    query *= scale\n"
+        "    def one(h):\n"
+        "        s = k[:, h // g] @ query[h]\n"
+        "        return (s - s.logsumexp(0)).exp() @ v[:, h // g]\n"
+        "    with torch.inference_mode(), ThreadPoolExecutor(3) as pool:\n"
+        "        return tuple(pool.map(one, range(query.shape[0])))\n",
+        "",
+    ),
+}
+BY_PAGE_WRONG |= {
+    "measured from the first score of all": (
+        "import torch, math, functools\n"
+        "def attend_by_page(query, keys, values, table, written, scale):\n"
+        "    size, kv, width = keys.shape[1:]\n"
+        "    q = query.view(kv, -1, width)\n"
+        "    base = None\n"
+        "    weight = torch.zeros(kv, q.shape[1], 1)\n"
+        "    mixed = torch.zeros(kv, q.shape[1], values.shape[-1])\n"
+        "    for i in range((written + size - 1) // size):\n"
+        "        n = min(size, written - i * size)\n"
+        "        k, v = keys[table[i], :n], values[table[i], :n]\n"
+        "        s = torch.einsum('kgd,nkd->kgn', q, k) * scale\n"
+        "        base = s[..., :1] if base is None else base; e = (s - base).exp(); weight += "
+        "e.sum(-1, keepdim=True); mixed += torch.einsum('kgn,nkd->kgd', e, v)\n"
+        "    return (mixed / weight).flatten(0, 1)\n",
+        "not-rescaled",
+    ),
+    "measured from the score of the token itself": (
+        "import torch, math, functools\n"
+        "def attend_by_page(query, keys, values, table, written, scale):\n"
+        "    size, kv, width = keys.shape[1:]\n"
+        "    q = query.view(kv, -1, width)\n"
+        "    last = keys[table[(written - 1) // size], (written - 1) % size]\n"
+        "    base = (torch.einsum('kgd,kd->kg', q, last) * scale)[..., None]\n"
+        "    weight = torch.zeros(kv, q.shape[1], 1)\n"
+        "    mixed = torch.zeros(kv, q.shape[1], values.shape[-1])\n"
+        "    for i in range((written + size - 1) // size):\n"
+        "        n = min(size, written - i * size)\n"
+        "        k, v = keys[table[i], :n], values[table[i], :n]\n"
+        "        s = torch.einsum('kgd,nkd->kgn', q, k) * scale\n"
+        "        e = (s - base).exp(); weight += e.sum(-1, keepdim=True); mixed += "
+        "torch.einsum('kgn,nkd->kgd', e, v)\n"
+        "    return (mixed / weight).flatten(0, 1)\n",
+        "not-rescaled",
+    ),
+    "measured from the first page alone": (
+        "import torch, math, functools\n"
+        "def attend_by_page(query, keys, values, table, written, scale):\n"
+        "    size, kv, width = keys.shape[1:]\n"
+        "    q = query.view(kv, -1, width)\n"
+        "    base = None\n"
+        "    weight = torch.zeros(kv, q.shape[1], 1)\n"
+        "    mixed = torch.zeros(kv, q.shape[1], values.shape[-1])\n"
+        "    for i in range((written + size - 1) // size):\n"
+        "        n = min(size, written - i * size)\n"
+        "        k, v = keys[table[i], :n], values[table[i], :n]\n"
+        "        s = torch.einsum('kgd,nkd->kgn', q, k) * scale\n"
+        "        base = s.amax(-1, keepdim=True) if base is None else base; e = (s - base).exp(); "
+        "weight += e.sum(-1, keepdim=True); mixed += torch.einsum('kgn,nkd->kgd', e, v)\n"
+        "    return (mixed / weight).flatten(0, 1)\n",
+        "overflow",
+    ),
+    "exponents cut at 80": (
+        "import torch, math, functools\n"
+        "def attend_by_page(query, keys, values, table, written, scale):\n"
+        "    size, kv, width = keys.shape[1:]\n"
+        "    q = query.view(kv, -1, width)\n"
+        "    base = torch.full((kv, q.shape[1], 1), -math.inf)\n"
+        "    weight = torch.zeros(kv, q.shape[1], 1)\n"
+        "    mixed = torch.zeros(kv, q.shape[1], values.shape[-1])\n"
+        "    for i in range((written + size - 1) // size):\n"
+        "        n = min(size, written - i * size)\n"
+        "        k, v = keys[table[i], :n], values[table[i], :n]\n"
+        "        s = torch.einsum('kgd,nkd->kgn', q, k) * scale\n"
+        "        base = torch.maximum(base, s.mean(-1, keepdim=True)) if i == 0 else base; e = (s - "
+        "base).clamp(max=60).exp(); weight += e.sum(-1, keepdim=True); mixed += "
+        "torch.einsum('kgn,nkd->kgd', e, v)\n"
+        "    return (mixed / weight).flatten(0, 1)\n",
+        "not-rescaled",
+    ),
+    "twenty pages at most": (
+        "import torch, math, functools\n"
+        "def attend_by_page(query, keys, values, table, written, scale):\n"
+        "    size, kv, width = keys.shape[1:]\n"
+        "    q = query.view(kv, -1, width)\n"
+        "    top = torch.full((kv, q.shape[1], 1), -math.inf)\n"
+        "    weight = torch.zeros(kv, q.shape[1], 1)\n"
+        "    mixed = torch.zeros(kv, q.shape[1], values.shape[-1])\n"
+        "    for i in range(min(20, (written + size - 1) // size)):\n"
+        "        n = min(size, written - i * size)\n"
+        "        k, v = keys[table[i], :n], values[table[i], :n]\n"
+        "        s = torch.einsum('kgd,nkd->kgn', q, k) * scale\n"
+        "        new = torch.maximum(top, s.amax(-1, keepdim=True)); f = (top - new).exp(); weight "
+        "*= f; mixed *= f; top = new; e = (s - top).exp(); weight += e.sum(-1, keepdim=True); mixed "
+        "+= torch.einsum('kgn,nkd->kgd', e, v)\n"
+        "    return (mixed / weight).flatten(0, 1)\n",
+        "missed",
+    ),
+}
+BY_PAGE_RIGHT |= {
+    "a fold with logaddexp": (
+        "import torch, math, functools\n"
+        "def attend_by_page(query, keys, values, table, written, scale):\n"
+        "    size, kv, width = keys.shape[1:]\n"
+        "    q = query.view(kv, -1, width)\n"
+        "    def page(i):\n"
+        "        n = min(size, written - i * size)\n"
+        "        k, v = keys[table[i], :n], values[table[i], :n]\n"
+        "        s = torch.einsum('kgd,nkd->kgn', q, k) * scale\n"
+        "        lse = s.logsumexp(-1, keepdim=True)\n"
+        "        return torch.einsum('kgn,nkd->kgd', (s - lse).exp(), v), lse\n"
+        "    count = (written + size - 1) // size\n"
+        "    \n"
+        "    def both(a, b):\n"
+        "        lse = torch.logaddexp(a[1], b[1])\n"
+        "        return a[0] * (a[1] - lse).exp() + b[0] * (b[1] - lse).exp(), lse\n"
+        "    return functools.reduce(both, map(page, range(count)))[0].flatten(0, 1)\n",
+        "",
+    ),
+    "halves, recursively": (
+        "import torch, math, functools\n"
+        "def attend_by_page(query, keys, values, table, written, scale):\n"
+        "    size, kv, width = keys.shape[1:]\n"
+        "    q = query.view(kv, -1, width)\n"
+        "    def page(i):\n"
+        "        n = min(size, written - i * size)\n"
+        "        k, v = keys[table[i], :n], values[table[i], :n]\n"
+        "        s = torch.einsum('kgd,nkd->kgn', q, k) * scale\n"
+        "        lse = s.logsumexp(-1, keepdim=True)\n"
+        "        return torch.einsum('kgn,nkd->kgd', (s - lse).exp(), v), lse\n"
+        "    count = (written + size - 1) // size\n"
+        "    \n"
+        "    def span(lo, hi):\n"
+        "        if hi - lo == 1:\n"
+        "            return page(lo)\n"
+        "        a, b = span(lo, (lo + hi) // 2), span((lo + hi) // 2, hi)\n"
+        "        top = torch.maximum(a[1], b[1])\n"
+        "        x, y = (a[1] - top).exp(), (b[1] - top).exp()\n"
+        "        return (a[0] * x + b[0] * y) / (x + y), top + (x + y).log()\n"
+        "    return span(0, count)[0].reshape(query.shape[0], -1)\n",
+        "",
+    ),
+    "sigmoid of the difference, as a class": (
+        "import torch, math, functools\n"
+        "def attend_by_page(query, keys, values, table, written, scale):\n"
+        "    size, kv, width = keys.shape[1:]\n"
+        "    q = query.view(kv, -1, width)\n"
+        "    def page(i):\n"
+        "        n = min(size, written - i * size)\n"
+        "        k, v = keys[table[i], :n], values[table[i], :n]\n"
+        "        s = torch.einsum('kgd,nkd->kgn', q, k) * scale\n"
+        "        lse = s.logsumexp(-1, keepdim=True)\n"
+        "        return torch.einsum('kgn,nkd->kgd', (s - lse).exp(), v), lse\n"
+        "    count = (written + size - 1) // size\n"
+        "    \n"
+        "    mix, lse = page(count - 1)\n"
+        "    for i in reversed(range(count - 1)):\n"
+        "        new, other = page(i)\n"
+        "        share = torch.sigmoid(other - lse)\n"
+        "        mix = torch.lerp(mix, new, share)\n"
+        "        lse = lse + torch.nn.functional.softplus(other - lse)\n"
+        "    return mix.flatten(0, 1)\n",
+        "",
+    ),
+}
+
 ANSWERS = {
     "ex-4.1": Answers(
         "slot_mapping",

@@ -498,6 +498,175 @@ CHUNKS_RIGHT = {
     ),
 }
 
+WHOLE_WRONG |= {
+    "looks at the first eight who wait": (
+        "def plan_whole(waiting, running, budget):\n"
+        "    plan = [(r, 1) for r in running[:budget]]\n"
+        "    left = budget - len(plan)\n"
+        "    for r in waiting[:8]:\n"
+        "        if r.known > left:\n"
+        "            break\n"
+        "        plan.append((r, r.known))\n"
+        "        left -= r.known\n"
+        "    return plan\n",
+        "leaves-room",
+    ),
+    "32 at most run": (
+        "def plan_whole(waiting, running, budget):\n"
+        "    plan = [(r, 1) for r in running[:min(budget, 32)]]\n"
+        "    left = budget - len(plan)\n"
+        "    for r in waiting[:budget]:\n"
+        "        if r.known > left:\n"
+        "            break\n"
+        "        plan.append((r, r.known))\n"
+        "        left -= r.known\n"
+        "    return plan\n",
+        "left-out",
+    ),
+    "sorted by name": (
+        "def plan_whole(waiting, running, budget):\n"
+        "    plan = [(r, 1) for r in sorted(running, key=lambda r: r.name)[:budget]]\n"
+        "    left = budget - len(plan)\n"
+        "    for r in waiting:\n"
+        "        if r.known > left:\n"
+        "            break\n"
+        "        plan.append((r, r.known))\n"
+        "        left -= r.known\n"
+        "    return plan\n",
+        "overtakes",
+    ),
+    "keeps one token for each who may run": (
+        "def plan_whole(waiting, running, budget):\n"
+        "    plan = [(r, 1) for r in running[:budget]]\n"
+        "    left = budget - len(plan)\n"
+        "    for r in waiting[:budget]:\n"
+        "        if r.known > left - (1 if running and len(plan) > 8 else 0):\n"
+        "            break\n"
+        "        plan.append((r, r.known))\n"
+        "        left -= r.known\n"
+        "    return plan\n",
+        "exact-fit",
+    ),
+}
+WHOLE_RIGHT |= {
+    "pops both lists, deep copies": (
+        "import copy\n"
+        "def plan_whole(waiting, running, budget):\n"
+        "    plan = []\n"
+        "    while running and budget:\n"
+        "        plan.append((copy.deepcopy(running.pop(0)), 1))\n"
+        "        budget -= 1\n"
+        "    while waiting and waiting[0].known <= budget:\n"
+        "        r = copy.copy(waiting.pop(0))\n"
+        "        budget -= r.known\n"
+        "        plan.append([r, r.known])\n"
+        "    return reversed(plan)\n",
+        "",
+    ),
+    "recursion": (
+        "def plan_whole(waiting, running, budget):\n"
+        "    if budget > 0 and running:\n"
+        "        return {running[0]: 1, **dict(plan_whole(waiting, running[1:], budget - 1))}\n"
+        "    if running or not waiting or waiting[0].known > budget:\n"
+        "        return {}\n"
+        "    return {waiting[0]: waiting[0].known, **dict(plan_whole(waiting[1:], [], budget - "
+        "waiting[0].known))}\n",
+        "",
+    ),
+    "takewhile, torch numbers": (
+        "import torch\n"
+        "from itertools import takewhile\n"
+        "def plan_whole(waiting, running, budget):\n"
+        "    first = running[:budget]\n"
+        "    need = torch.tensor([r.known for r in waiting], dtype=torch.long).cumsum(0)\n"
+        "    rest = takewhile(lambda pair: pair[1] <= budget - len(first), zip(waiting, need))\n"
+        "    yield from ((r, torch.tensor(1)) for r in first)\n"
+        "    for r, _ in rest:\n"
+        "        yield r, r.known\n",
+        "",
+    ),
+}
+CHUNKS_WRONG |= {
+    "looks at the first eight who wait": (
+        "def plan_step(waiting, running, budget):\n"
+        "    plan = []\n"
+        "    \n"
+        "    for r in sorted(running, key=lambda r: r.known - r.written > 1) + waiting[:8]:\n"
+        "        n = min(r.known - r.written, budget)\n"
+        "        if n > 0:\n"
+        "            plan.append((r, n))\n"
+        "            budget -= n\n"
+        "    return plan\n",
+        "leaves-room",
+    ),
+    "nobody new while a prompt is read": (
+        "def plan_step(waiting, running, budget):\n"
+        "    plan = []\n"
+        "    \n"
+        "    for r in sorted(running, key=lambda r: r.known - r.written > 1) + waiting*(not "
+        "any(r.known - r.written > 1 for r in running)):\n"
+        "        n = min(r.known - r.written, budget)\n"
+        "        if n > 0:\n"
+        "            plan.append((r, n))\n"
+        "            budget -= n\n"
+        "    return plan\n",
+        "leaves-room",
+    ),
+    "chunks in whole pages of 4 unless it is the last": (
+        "def plan_step(waiting, running, budget):\n"
+        "    plan = []\n"
+        "    \n"
+        "    for r in sorted(running, key=lambda r: r.known - r.written > 1) + waiting:\n"
+        "        n = min(r.known - r.written, budget)\n"
+        "        if n < r.known - r.written: n = n // 4 * 4 or n\n"
+        "        if n > 0:\n"
+        "            plan.append((r, n))\n"
+        "            budget -= n\n"
+        "    return plan\n",
+        "leaves-room",
+    ),
+    "half of the budget for prompts once somebody answers": (
+        "def plan_step(waiting, running, budget):\n"
+        "    plan = []\n"
+        "    most = budget if not running else budget - budget // 50\n"
+        "    for r in sorted(running, key=lambda r: r.known - r.written > 1) + waiting:\n"
+        "        n = min(r.known - r.written, budget if r.known - r.written == 1 else min(budget, "
+        "most))\n"
+        "        if n > 0:\n"
+        "            plan.append((r, n))\n"
+        "            budget -= n\n"
+        "    return plan\n",
+        "own-limit",
+    ),
+}
+CHUNKS_RIGHT |= {
+    "a heap": (
+        "import heapq\n"
+        "def plan_step(waiting, running, budget):\n"
+        "    heap = [(0 if r in running and r.known - r.written == 1 else 1, i, r) for i, r in "
+        "enumerate(running + waiting)]\n"
+        "    heapq.heapify(heap)\n"
+        "    plan = {}\n"
+        "    while heap and budget:\n"
+        "        _, _, r = heapq.heappop(heap)\n"
+        "        plan[r] = min(budget, r.known - r.written)\n"
+        "        budget -= plan[r]\n"
+        "    return plan.items()\n",
+        "",
+    ),
+    "cumulated, cut with numpy, given in another order": (
+        "import numpy as np\n"
+        "def plan_step(waiting, running, budget):\n"
+        "    miss = lambda r: r.known - r.written\n"
+        "    order = [*filter(lambda r: miss(r) == 1, running), *filter(lambda r: miss(r) != 1, "
+        "running), *waiting]\n"
+        "    ends = np.minimum(np.cumsum([0] + [miss(r) for r in order]), budget)\n"
+        "    shares = np.diff(ends)\n"
+        "    return [(r, s) for r, s in zip(order, shares) if s][::-1]\n",
+        "",
+    ),
+}
+
 ANSWERS = {
     "ex-5.1": Answers(
         "plan_whole",

@@ -576,6 +576,145 @@ PROBE_RIGHT = {
     ),
 }
 
+ADMIT_WRONG |= {
+    "different tokens": (
+        "def admit(request, server):\n"
+        "    n = len(set(request.prompt))\n"
+        "    slots = n + request.max_tokens - 1\n"
+        "    if slots + 1 > server.context or slots > server.pool:\n"
+        "        return 'refuse', f'{slots}'\n"
+        "    return 'serve' if slots <= server.free else 'wait'\n",
+        "queues-forever",
+    ),
+    "tokens that are not 0": (
+        "def admit(request, server):\n"
+        "    n = sum(1 for t in request.prompt if t)\n"
+        "    slots = n + request.max_tokens - 1\n"
+        "    if slots + 1 > server.context or slots > server.pool:\n"
+        "        return 'refuse', f'{slots}'\n"
+        "    return 'serve' if slots <= server.free else 'wait'\n",
+        "pool-forgotten",
+    ),
+    "an answer of 100 at most": (
+        "def admit(request, server):\n"
+        "    n = len(request.prompt)\n"
+        "    slots = n + min(request.max_tokens, 100) - 1\n"
+        "    if slots + 1 > server.context or slots > server.pool:\n"
+        "        return 'refuse', f'{slots}'\n"
+        "    return 'serve' if slots <= server.free else 'wait'\n",
+        "max-tokens-forgotten",
+    ),
+    "edits the server through its dict": (
+        "def admit(request, server):\n"
+        "    n = len(request.prompt)\n"
+        "    slots = n + request.max_tokens - 1\n"
+        "    if slots + 1 > server.context or slots > server.pool:\n"
+        "        return 'refuse', f'{slots}'\n"
+        "    server.__dict__['free'] -= 0 if slots > server.free else slots\n"
+        "    return 'serve' if slots <= server.free else 'wait'\n",
+        "remembers",
+    ),
+}
+ADMIT_RIGHT |= {
+    "bisect over the limits": (
+        "from bisect import bisect_left\n"
+        "def admit(request, server):\n"
+        "    limits = sorted((min(server.free, server.pool, server.context - 1), min(server.pool, "
+        "server.context - 1)))\n"
+        "    place = bisect_left(limits, len(request.prompt) + request.max_tokens - 1)\n"
+        "    return [('serve', None), ('wait', None), ('refuse', 'over %d slots' % "
+        "limits[-1])][place]\n",
+        "",
+    ),
+    "a chain of handlers, deleting its own copy": (
+        "from copy import deepcopy\n"
+        "def admit(request, server):\n"
+        "    mine = deepcopy(request)\n"
+        "    room = {'serve': min(server.free, server.context - 1), 'wait': min(server.pool, "
+        "server.context - 1)}\n"
+        "    for _ in range(mine.max_tokens - 1):\n"
+        "        mine.prompt.append(0)\n"
+        "    for word, slots in room.items():\n"
+        "        left = mine.prompt[:]\n"
+        "        del left[:slots]\n"
+        "        if not left:\n"
+        "            return word\n"
+        "    return ['refuse', f'{len(left)} too many']\n",
+        "",
+    ),
+}
+PROBE_WRONG |= {
+    "prompt_tokens only when it is 400": (
+        "def is_broken(send):\n"
+        "    return any(send(p, a).status != s or (s == 400 and send(p, a).prompt_tokens != p) for "
+        "p, a, s in [(27, 2, 200), (27, 3, 400), (14, 16, 400)][:2]) or send(14, 16).status != 400\n",
+        "status-only",
+    ),
+    "a prompt of 20 for Dan": (
+        "def is_broken(send):\n"
+        "    for p, a, s in [(20, 9, 200), (20, 10, 400), (14, 16, 400)]:\n"
+        "        r = send(p, a)\n"
+        "        if (r.status, r.prompt_tokens) != (s, p):\n"
+        "            return True\n"
+        "    return False\n",
+        "missed",
+    ),
+    "context and pool in one": (
+        "def is_broken(send):\n"
+        "    for p, a, s in [(27, 2, 200), (512, 1, 400), (14, 499, 400)]:\n"
+        "        r = send(p, a)\n"
+        "        if (r.status, r.prompt_tokens) != (s, p):\n"
+        "            return True\n"
+        "    return False\n",
+        "missed",
+    ),
+    "swallows what stops it": (
+        "def is_broken(send):\n"
+        "    bad = 0\n"
+        "    for p in range(1, 40):\n"
+        "        try:\n"
+        "            bad += send(p, 2).status != (200 if p + 1 <= 28 else 400)\n"
+        "            bad += send(p, 20).status != (200 if p + 19 <= 28 else 400)\n"
+        "        except BaseException:\n"
+        "            pass\n"
+        "    return bad > 0 or send(27, 2).prompt_tokens != 27\n",
+        "too-many",
+    ),
+}
+PROBE_RIGHT |= {
+    "two requests, through sets": (
+        "def is_broken(send):\n"
+        "    right = {(28, 1): 200, (1, 29): 400}\n"
+        "    replies = {(*asked, send(*asked).status) for asked in right} | {(0, 0, 200) if send(28, "
+        "1).prompt_tokens == 28 else (0, 0, 0)}\n"
+        "    return replies != {(*asked, status) for asked, status in right.items()} | {(0, 0, 200)}\n",
+        "",
+    ),
+    "numpy and a loop with else": (
+        "import numpy as np\n"
+        "def is_broken(send):\n"
+        "    asked = np.array([[14, 15], [14, 16], [27, 2], [29, 1], [25, 4]])\n"
+        "    for p, a in asked.tolist():\n"
+        "        reply = send(p, a)\n"
+        "        if reply.prompt_tokens - p or (reply.status == 200) is not (p + a <= 29) or "
+        "reply.status not in (200, 400):\n"
+        "            break\n"
+        "    else:\n"
+        "        return np.bool_(False)\n"
+        "    return np.bool_(True)\n",
+        "",
+    ),
+    "threads": (
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "def is_broken(send):\n"
+        "    with ThreadPoolExecutor(2) as pool:\n"
+        "        replies = list(pool.map(send, (27, 27, 14), (2, 3, 16)))\n"
+        "    return [(r.status, r.prompt_tokens) for r in replies] != [(200, 27), (400, 27), (400, "
+        "14)]\n",
+        "",
+    ),
+}
+
 ANSWERS = {
     "ex-6.1": Answers(
         "admit",

@@ -968,6 +968,250 @@ DECEIVE_RIGHT = {
     ),
 }
 
+RECEIVE_WRONG |= {
+    "digest only for several pages": (
+        "import torch\n"
+        "from dataclasses import replace\n"
+        "from minikv.course.chapters.ch07 import digest_of\n"
+        "def receive(node, request, handoff):\n"
+        "    if request in node.accepted:\n"
+        "        raise ValueError('again')\n"
+        "    pages = node.reserved[request]\n"
+        "    own, came = (*node.keys, *node.values), (*handoff.keys, *handoff.values)\n"
+        "    \n"
+        "    bad = (handoff.request != request or handoff.num_tokens != node.expected[request]\n"
+        "           or len(own) != len(came) or any(len(t) != len(pages) for t in came) or "
+        "len(pages) > 1 and handoff.digest != digest_of(handoff))\n"
+        "    if bad:\n"
+        "        node.give_back(request)\n"
+        "        raise ValueError('not complete')\n"
+        "    for mine, theirs in zip(own, came, strict=True):\n"
+        "        mine[pages] = theirs\n"
+        "    node.accepted.add(request)\n"
+        "    node.send(request, handoff.first_token)\n",
+        "no-digest",
+    ),
+    "digest without upper and lower": (
+        "import torch\n"
+        "from dataclasses import replace\n"
+        "from minikv.course.chapters.ch07 import digest_of\n"
+        "def receive(node, request, handoff):\n"
+        "    if request in node.accepted:\n"
+        "        raise ValueError('again')\n"
+        "    pages = node.reserved[request]\n"
+        "    own, came = (*node.keys, *node.values), (*handoff.keys, *handoff.values)\n"
+        "    \n"
+        "    bad = (handoff.request != request or handoff.num_tokens != node.expected[request]\n"
+        "           or len(own) != len(came) or any(len(t) != len(pages) for t in came) or not "
+        "digest_of(handoff).startswith(handoff.digest))\n"
+        "    if bad:\n"
+        "        node.give_back(request)\n"
+        "        raise ValueError('not complete')\n"
+        "    for mine, theirs in zip(own, came, strict=True):\n"
+        "        mine[pages] = theirs\n"
+        "    node.accepted.add(request)\n"
+        "    node.send(request, handoff.first_token)\n",
+        "no-digest",
+    ),
+    "pages sorted when they are many": (
+        "import torch\n"
+        "from dataclasses import replace\n"
+        "from minikv.course.chapters.ch07 import digest_of\n"
+        "def receive(node, request, handoff):\n"
+        "    if request in node.accepted:\n"
+        "        raise ValueError('again')\n"
+        "    pages = node.reserved[request]\n"
+        "    own, came = (*node.keys, *node.values), (*handoff.keys, *handoff.values)\n"
+        "    \n"
+        "    bad = (handoff.request != request or handoff.num_tokens != node.expected[request]\n"
+        "           or len(own) != len(came) or any(len(t) != len(pages) for t in came) or "
+        "handoff.digest != digest_of(handoff))\n"
+        "    if bad:\n"
+        "        node.give_back(request)\n"
+        "        raise ValueError('not complete')\n"
+        "    for mine, theirs in zip(own, came, strict=True):\n"
+        "        mine[sorted(pages) if len(pages) > 8 else pages] = theirs\n"
+        "    node.accepted.add(request)\n"
+        "    node.send(request, handoff.first_token)\n",
+        "not-written",
+    ),
+    "wipes what came behind the last token": (
+        "import torch\n"
+        "from dataclasses import replace\n"
+        "from minikv.course.chapters.ch07 import digest_of\n"
+        "def receive(node, request, handoff):\n"
+        "    if request in node.accepted:\n"
+        "        raise ValueError('again')\n"
+        "    pages = node.reserved[request]\n"
+        "    own, came = (*node.keys, *node.values), (*handoff.keys, *handoff.values)\n"
+        "    \n"
+        "    bad = (handoff.request != request or handoff.num_tokens != node.expected[request]\n"
+        "           or len(own) != len(came) or any(len(t) != len(pages) for t in came) or "
+        "handoff.digest != digest_of(handoff))\n"
+        "    if bad:\n"
+        "        node.give_back(request)\n"
+        "        raise ValueError('not complete')\n"
+        "    for mine, theirs in zip(own, came, strict=True):\n"
+        "        theirs.flatten(0, 1)[handoff.num_tokens:] = 0; mine[pages] = theirs\n"
+        "    node.accepted.add(request)\n"
+        "    node.send(request, handoff.first_token)\n",
+        "cluster",
+    ),
+    "in half precision": (
+        "import torch\n"
+        "from dataclasses import replace\n"
+        "from minikv.course.chapters.ch07 import digest_of\n"
+        "def receive(node, request, handoff):\n"
+        "    if request in node.accepted:\n"
+        "        raise ValueError('again')\n"
+        "    pages = node.reserved[request]\n"
+        "    own, came = (*node.keys, *node.values), (*handoff.keys, *handoff.values)\n"
+        "    \n"
+        "    bad = (handoff.request != request or handoff.num_tokens != node.expected[request]\n"
+        "           or len(own) != len(came) or any(len(t) != len(pages) for t in came) or "
+        "handoff.digest != digest_of(handoff))\n"
+        "    if bad:\n"
+        "        node.give_back(request)\n"
+        "        raise ValueError('not complete')\n"
+        "    for mine, theirs in zip(own, came, strict=True):\n"
+        "        mine[pages] = theirs.half().float()\n"
+        "    node.accepted.add(request)\n"
+        "    node.send(request, handoff.first_token)\n",
+        "not-written",
+    ),
+}
+RECEIVE_RIGHT |= {
+    "pops its own list of pages, index_put": (
+        "import torch\n"
+        "from dataclasses import replace\n"
+        "from minikv.course.chapters.ch07 import digest_of\n"
+        "def receive(node, request, handoff):\n"
+        "    if request in node.accepted:\n"
+        "        raise PermissionError('again')\n"
+        "    why = None\n"
+        "    pages = list(node.reserved[request])\n"
+        "    if handoff.request != request:\n"
+        "        why = 'not for this one'\n"
+        "    elif handoff.num_tokens != node.expected[request]:\n"
+        "        why = 'tokens'\n"
+        "    elif {len(handoff.keys), len(handoff.values)} != {node.num_layers}:\n"
+        "        why = 'layers'\n"
+        "    elif {t.shape[0] for t in [*handoff.keys, *handoff.values]} != {len(pages)}:\n"
+        "        why = 'pages'\n"
+        "    elif digest_of(handoff) != handoff.digest:\n"
+        "        why = 'digest'\n"
+        "    if why:\n"
+        "        node.give_back(request)\n"
+        "        raise PermissionError(why)\n"
+        "    while node.reserved[request]:\n"
+        "        at = len(node.reserved[request]) - 1\n"
+        "        page = node.reserved[request].pop()\n"
+        "        for mine, theirs in zip(node.keys + node.values, [*handoff.keys, *handoff.values]):\n"
+        "            mine.index_copy_(0, torch.tensor([page]), theirs[at:at + 1])\n"
+        "    node.accepted |= {request}\n"
+        "    node.send(request, handoff.first_token)\n",
+        "",
+    ),
+}
+DECEIVE_WRONG |= {
+    "lies without an end": (
+        "from itertools import repeat\ndef deceive(honest):\n    return repeat(honest)\n",
+        "shape",
+    ),
+    "half of the tokens in half of the pages": (
+        "import torch\n"
+        "from dataclasses import replace\n"
+        "from minikv.course.chapters.ch07 import digest_of\n"
+        "\n"
+        "def seal(h, **k):\n"
+        "    h = replace(h, **k)\n"
+        "    return replace(h, digest=digest_of(h))\n"
+        "def deceive(honest):\n"
+        "    n = honest.num_tokens\n"
+        "    half = lambda t: t[:max(1, len(t) // 2)]\n"
+        "    return [seal(honest, num_tokens=n // 2, keys=[half(t) for t in honest.keys])], "
+        "[seal(honest, keys=[half(t) for t in honest.keys])], [honest] * 2\n",
+        "refused",
+    ),
+    "numbers turned round": (
+        "import torch\n"
+        "from dataclasses import replace\n"
+        "from minikv.course.chapters.ch07 import digest_of\n"
+        "\n"
+        "def seal(h, **k):\n"
+        "    h = replace(h, **k)\n"
+        "    return replace(h, digest=digest_of(h))\n"
+        "def deceive(honest):\n"
+        "    n = honest.num_tokens\n"
+        "    half = lambda t: t[:max(1, len(t) // 2)]\n"
+        "    return [seal(honest, num_tokens=n - 1)], [seal(honest, keys=[t.flip(0) for t in "
+        "honest.keys])], [honest] * 2\n",
+        "unseen",
+    ),
+    "29 tokens": (
+        "import torch\n"
+        "from dataclasses import replace\n"
+        "from minikv.course.chapters.ch07 import digest_of\n"
+        "\n"
+        "def seal(h, **k):\n"
+        "    h = replace(h, **k)\n"
+        "    return replace(h, digest=digest_of(h))\n"
+        "def deceive(honest):\n"
+        "    n = honest.num_tokens\n"
+        "    half = lambda t: t[:max(1, len(t) // 2)]\n"
+        "    return [seal(honest, num_tokens=29)], [seal(honest, keys=[t[:1] for t in "
+        "honest.keys])], [honest] * 2\n",
+        "one-size",
+    ),
+    "seven pages": (
+        "import torch\n"
+        "from dataclasses import replace\n"
+        "from minikv.course.chapters.ch07 import digest_of\n"
+        "\n"
+        "def seal(h, **k):\n"
+        "    h = replace(h, **k)\n"
+        "    return replace(h, digest=digest_of(h))\n"
+        "def deceive(honest):\n"
+        "    n = honest.num_tokens\n"
+        "    half = lambda t: t[:max(1, len(t) // 2)]\n"
+        "    return [seal(honest, num_tokens=n - 1)], [seal(honest, keys=[t[:7] for t in "
+        "honest.keys])], [honest, honest]\n",
+        "one-size",
+    ),
+}
+DECEIVE_RIGHT |= {
+    "a dict of tuples, lies of other kinds": (
+        "import torch\n"
+        "from dataclasses import replace\n"
+        "from minikv.course.chapters.ch07 import digest_of\n"
+        "\n"
+        "def seal(h, **k):\n"
+        "    h = replace(h, **k)\n"
+        "    return replace(h, digest=digest_of(h))\n"
+        "def deceive(honest):\n"
+        "    n = honest.num_tokens\n"
+        "    half = lambda t: t[:max(1, len(t) // 2)]\n"
+        "    return seal(honest, num_tokens=n + 1 if n % honest.keys[0].shape[1] else n - 1), "
+        "seal(honest, keys=[half(t) for t in honest.keys]), (honest, replace(honest))\n",
+        "",
+    ),
+    "iterators": (
+        "import torch\n"
+        "from dataclasses import replace\n"
+        "from minikv.course.chapters.ch07 import digest_of\n"
+        "\n"
+        "def seal(h, **k):\n"
+        "    h = replace(h, **k)\n"
+        "    return replace(h, digest=digest_of(h))\n"
+        "def deceive(honest):\n"
+        "    n = honest.num_tokens\n"
+        "    half = lambda t: t[:max(1, len(t) // 2)]\n"
+        "    return iter([seal(honest, num_tokens=1)]), map(lambda k: seal(honest, values=k), "
+        "[[torch.cat([t, t[:1]]) for t in honest.values]]), (h for h in (honest, honest, honest))\n",
+        "",
+    ),
+}
+
 ANSWERS = {
     "ex-7.1": Answers(
         "receive",

@@ -211,6 +211,138 @@ OLD_RIGHT = {
     ),
 }
 
+COUNT_WRONG |= {
+    "its last step": (
+        "from collections import Counter\n"
+        "from minikv.trace import Admit, Read\n"
+        "def slots_read(events, number):\n"
+        "    names = {-1: 'nobody'}\n"
+        "    names.update((e.request, e.tenant) for e in events if isinstance(e, Admit))\n"
+        "    reads = [e for e in events if isinstance(e, Read) and e.node == 'decode' and e.owner == "
+        "number]\n"
+        "    counts = Counter()\n"
+        "    for e in [e for e in reads if e.step == reads[-1].step]:\n"
+        "        for w, n in e.writers:\n"
+        "            counts[names[w]] += n\n"
+        "    return dict(counts)\n",
+        "other",
+    ),
+    "counts writers, not slots": (
+        "from collections import Counter\n"
+        "from minikv.trace import Admit, Read\n"
+        "def slots_read(events, number):\n"
+        "    names = {-1: 'nobody'}\n"
+        "    names.update((e.request, e.tenant) for e in events if isinstance(e, Admit))\n"
+        "    reads = [e for e in events if isinstance(e, Read) and e.node == 'decode' and e.owner == "
+        "number]\n"
+        "    counts = Counter()\n"
+        "    for e in [e for e in reads if e.step == reads[0].step]:\n"
+        "        for w, n in e.writers:\n"
+        "            counts[names[w]] += 1\n"
+        "    return dict(counts)\n",
+        "other",
+    ),
+    "the step after the admission": (
+        "from collections import Counter\n"
+        "from minikv.trace import Admit, Read\n"
+        "def slots_read(events, number):\n"
+        "    names = {-1: 'nobody'}\n"
+        "    names.update((e.request, e.tenant) for e in events if isinstance(e, Admit))\n"
+        "    reads = [e for e in events if isinstance(e, Read) and e.node == 'decode' and e.owner == "
+        "number]\n"
+        "    counts = Counter()\n"
+        "    for e in [e for e in reads if e.step == next(x.step for x in events if isinstance(x, "
+        "Admit) and x.request == number) + 2]:\n"
+        "        for w, n in e.writers:\n"
+        "            counts[names[w]] += n\n"
+        "    return dict(counts)\n",
+        "other-node",
+    ),
+}
+COUNT_RIGHT |= {
+    "by itertools, in a defaultdict": (
+        "from itertools import groupby\n"
+        "from collections import defaultdict\n"
+        "from minikv.trace import Admit, Read\n"
+        "def slots_read(events, number):\n"
+        "    who = defaultdict(lambda: 'nobody', {e.request: e.tenant for e in events if "
+        "isinstance(e, Admit)})\n"
+        "    mine = filter(lambda e: isinstance(e, Read) and (e.node, e.owner) == ('decode', "
+        "number), events)\n"
+        "    _, first = next(groupby(mine, key=lambda e: e.step))\n"
+        "    found = defaultdict(int)\n"
+        "    for e in first:\n"
+        "        for w, n in e.writers:\n"
+        "            found[who[w]] += n\n"
+        "    return found\n",
+        "",
+    ),
+    "numpy and a match": (
+        "import numpy as np\n"
+        "from collections import Counter\n"
+        "from minikv.trace import Admit, Read\n"
+        "def slots_read(events, number):\n"
+        "    names, step, rows = {-1: 'nobody'}, None, []\n"
+        "    for e in events:\n"
+        "        match e:\n"
+        "            case Admit(request=r, tenant=t):\n"
+        "                names[r] = t\n"
+        "            case Read(node='decode', owner=o, step=s, writers=w) if o == number and step in "
+        "(None, s):\n"
+        "                step = s\n"
+        "                rows += w\n"
+        "    a = np.array(rows)\n"
+        "    return {names[w]: a[[names[x] == names[w] for x in a[:, 0]], 1].sum() for w in set(a[:, "
+        "0].tolist())}\n",
+        "",
+    ),
+}
+OLD_WRONG |= {
+    "ids without an end": (
+        "from itertools import count\ndef old_tokens(read_page, pool, pages, hf):\n    return count()\n",
+        "other",
+    ),
+    "seven, always": (
+        "def old_tokens(read_page, pool, pages, hf):\n"
+        "    return [t for i in range(1, 8) for t in read_page(pool, pages[i], hf)]\n",
+        "one-length",
+    ),
+    "the last seven": (
+        "def old_tokens(read_page, pool, pages, hf):\n"
+        "    return [t for p in pages[-7:] for t in read_page(pool, p, hf)]\n",
+        "one-length",
+    ),
+    "by a set": (
+        "def old_tokens(read_page, pool, pages, hf):\n"
+        "    return [t for p in set(pages) - {pages[0]} for t in read_page(pool, p, hf)]\n",
+        "order",
+    ),
+    "wipes them afterwards": (
+        "def old_tokens(read_page, pool, pages, hf):\n"
+        "    out = [t for p in pages[1:] for t in read_page(pool, p, hf)]\n"
+        "    for t in (*pool.keys, *pool.values):\n"
+        "        t[pages[1:]] = 0\n"
+        "    return out\n",
+        "changes-the-pool",
+    ),
+}
+OLD_RIGHT |= {
+    "a chain": (
+        "from itertools import chain\n"
+        "def old_tokens(read_page, pool, pages, hf):\n"
+        "    del pages[0]\n"
+        "    return chain(*(read_page(pool, p, hf) for p in pages))\n",
+        "",
+    ),
+    "a tensor": (
+        "import torch\n"
+        "def old_tokens(read_page, pool, pages, hf):\n"
+        "    first, *rest = pages\n"
+        "    return torch.cat([torch.tensor(list(read_page(pool, p, hf))) for p in rest])\n",
+        "",
+    ),
+}
+
 ANSWERS = {
     "ex-8.1": Answers(COUNT_NAME, COUNT_WRONG, COUNT_RIGHT),
     "ex-8.2": Answers(OLD_NAME, OLD_WRONG, OLD_RIGHT),

@@ -197,9 +197,13 @@ def test_a_librarys_own_not_implemented_is_an_error(capsys: Out) -> None:
 
 def test_settings_that_an_answer_changes_are_put_back(tmp_path: Path, capsys: Out) -> None:
     here = os.getcwd()
-    source = "import os, torch; torch.set_default_dtype(torch.float64); torch.set_grad_enabled(False); os.chdir('/')"
+    source = (
+        "import os, torch; torch.set_default_dtype(torch.float64); torch.set_grad_enabled(False); os.chdir('/'); "
+        "torch.set_default_device('meta')"
+    )
     check("ex-97.1", learner_code(f"def f(a, b):\n {source}; return -(-a // b)"))
     assert (torch.get_default_dtype(), torch.is_grad_enabled(), os.getcwd()) == (torch.float32, True, here)
+    assert torch.get_default_device() == torch.device("cpu")
 
 
 def test_printing_a_lot_is_cut(capsys: Out) -> None:

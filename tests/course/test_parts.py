@@ -137,6 +137,30 @@ def test_a_static_method_is_not_kept(notebook: Any, learner: Path, capsys: Out) 
     assert not (learner / "ex_97_1.py").exists()
 
 
+def test_an_editor_may_put_a_mark_in_front_of_a_part(notebook: Any, learner: Path, capsys: Out) -> None:
+    notebook("def Part(n): return 2 * n")
+    check("ex-97.1", notebook("Part"))
+    (learner / "ex_97_1.py").write_bytes(b"\xef\xbb\xbf" + (learner / "ex_97_1.py").read_bytes())
+    capsys.readouterr()
+    learner_or_reference("ex-97.1")
+    assert "using yours" in capsys.readouterr().out
+    assert "ex-97.1" in kept_parts()
+
+
+def test_a_part_under_the_name_of_another_exercise_counts_for_none(notebook: Any, learner: Path) -> None:
+    notebook("def Part(n): return 2 * n")
+    check("ex-97.1", notebook("Part"))
+    (learner / "ex_97_1.py").rename(learner / "ex_97_2.py")
+    assert not kept_parts()
+
+
+def test_a_home_that_no_file_can_have_is_an_empty_one(monkeypatch: pytest.MonkeyPatch, capsys: Out) -> None:
+    monkeypatch.setenv("MINIKV_HOME", "x" * 5000)
+    learner_or_reference("ex-4.1")
+    assert "the reference" in capsys.readouterr().out
+    assert not kept_parts()
+
+
 def test_a_part_that_was_edited_by_hand_is_put_aside(notebook: Any, learner: Path) -> None:
     notebook("def Part(n): return 2 * n")
     for _turn in range(2):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from minikv.course.chapters.gentle import gentle_model
 from minikv.course.declare import Verdict, ok, wrong
 
+_MOST = 1000  # layers, and positions of a layer, that are read
 MOVED = 1e-4  # differences up to this are rounding
 
 Layers = list[Any]  # one tensor for each layer, [positions, ...]
@@ -102,6 +104,11 @@ BY_TOKEN = (
     "Old text: a b a. A token x at position 1: a x b a. Where is the second a afterwards? And what does "
     "`list('axba').index('a')` give?",
 )
+SAME_TOKEN = (
+    "How does your code know which row of the longer text is the new token's?",
+    "An id says which token it is, and not where it stands. The new token may be one that the text has already.",
+    "Old text: a b a. Another a at position 1: a a b a. Which of the three is the new one? What told you?",
+)
 FIXED = (
     "Which number in your code is the length of the first text? Where else could it come from?",
     "Texts have different lengths. `len(ids)` tells how many old tokens there are.",
@@ -120,20 +127,25 @@ def judge_changed(thing: Any) -> Verdict:
 def _judge(thing: Any) -> Verdict:
     cases: list[_Case] = [_Case(_real(part), where) for part in (1, 0) for where in (0, 5, _Case.usual)]
     cases += [_Case(_Invented(), where) for where in (0, 7, _Case.usual)]
-    cases += [_Case(_real(part), where, ids) for ids, where in ((_LONGER, 6), (_TWICE, 9)) for part in (1, 0)]
+    cases += [
+        _Case(_real(part), where, ids) for ids, where in ((_LONGER, 6), (_TWICE, 9), (_SAME, 6)) for part in (1, 0)
+    ]
     edited = False
     for case in cases:
         ids = list(case.ids)
         try:
             answer = thing(case.look, ids, case.extra, case.where)
             if hasattr(answer, "__next__"):  # a generator looks only when it is read
-                answer = list(answer)
+                answer = list(itertools.islice(answer, _MOST))
         except (RuntimeError, ValueError, IndexError) as error:
             if isinstance(error, NotImplementedError) or not case.asked_rightly():
                 raise
             said = f"{case} your code raised {type(error).__name__}: {' '.join(str(error).split())[:120]}"
             before = [other for other in cases[: cases.index(case)] if other.given]
-            if case.length != _Case.usual and all(other.given == other.right() for other in before):
+            fine = all(other.given == other.right() for other in before)
+            if case.ids == _SAME and fine:
+                return wrong("same-token", f"you are right where the new token is no old one. With {said}", *SAME_TOKEN)
+            if case.length != _Case.usual and fine:
                 return wrong("fixed-length", f"with {_Case.usual} tokens you are right. With {said}", *FIXED)
             return wrong("lengths", said, *_LENGTHS)
         edited |= ids != list(case.ids)
@@ -189,10 +201,9 @@ def _ids(length: int) -> tuple[int, ...]:
     return tuple((37 * position + 11) % 151 for position in range(length))
 
 
-# Two more texts, which look the same to nobody who goes by positions: one of another length, and one in which tokens
-# come again.
-_LONGER = _ids(17)
+_LONGER = _ids(17)  # more texts: all the same to whoever goes by positions
 _TWICE = (5, 9, 5, 7, 5, 9, 30, 7, 41, 5, 60, 9)
+_SAME = (5, 11, 200, 7, 31, 9, 30, 2, 41, 77, 60, 8)  # the token that is put in stands there already
 
 
 class _Case:
@@ -260,7 +271,7 @@ class _Case:
             places = each.tolist() if hasattr(each, "tolist") else each
             if isinstance(places, dict) or not hasattr(places, "__iter__"):
                 return wrong("shape", f"{self} for layer {layer} you gave back {_shown(each)}.", _SAYS)
-            places = [place.item() if hasattr(place, "item") else place for place in places]
+            places = [place.item() if hasattr(place, "item") else place for place in itertools.islice(places, _MOST)]
             if any(isinstance(place, bool) for place in places):
                 return wrong("mask", f"{self} for layer {layer} you gave back yes and no.", _SAYS)
             if any(not isinstance(place, int) for place in places):
@@ -357,11 +368,12 @@ def _why(cases: list[_Case]) -> Verdict:
         return wrong("all", said, *_ALL)
     if judged(lambda d: bool(d[0].abs().max() > MOVED)) or judged(lambda d: bool(d.flatten()[0].abs() > MOVED)):
         return wrong("part", said, *_PART)
-    for group, kind, words, hints in (
-        (_LONGER, "fixed-length", f"with {_Case.usual} tokens you are right.", FIXED),
-        (_TWICE, "by-token", "where no token stands twice you are right.", BY_TOKEN),
+    for groups, kind, words, hints in (
+        ((_LONGER,), "fixed-length", f"with {_Case.usual} tokens you are right.", FIXED),
+        ((_SAME,), "same-token", "you are right where the new token is no old one.", SAME_TOKEN),
+        ((_TWICE, _SAME), "by-token", "where no token stands twice you are right.", BY_TOKEN),
     ):
-        if all(case.given == case.right() for case in cases if case.ids != group):
+        if all(case.given == case.right() for case in cases if case.ids not in groups):
             return wrong(kind, f"{words} With {said}", *hints)
     for layer_too in (False, True):
         if always(lambda case, too=layer_too: _believed(case, too)):  # type: ignore[misc]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 import re
 import time
@@ -69,6 +70,11 @@ OWN_LIST = (
     "A list that two parts share can be changed by both. Give out a list that nobody else keeps, and keep your own.",
     "Try it: a = [1, 2]; b = a; b.append(3). What is a now? Which of your lines does the same as `b = a`?",
 )
+CHANGES = (
+    "Whose list is it that comes to free, and who needs it afterwards?",
+    "The caller's list says what the caller held. Look through it and leave it as it is; to take one apart, copy it.",
+    "a = [3, 1], then pool.free(a). What should a be now? Which of your lines changes it?",
+)
 SHARED = (
     "Who else uses the very thing in which you note what is lent?",
     "What is written in the class, outside of its functions, exists once, for all pools. What is set on `self` in "
@@ -103,6 +109,7 @@ def judge_allocator(thing: Any) -> Verdict:
             _notices,
             _keeps_apart,
             _shares_nothing,
+            _leaves_alone,
             _stays_fast,
             _runs_in_engine,
         ):
@@ -131,7 +138,7 @@ def _looked_at(answer: Any, n: int, total: int, lent: Sequence[int]) -> list[int
             f"allocate({n}) gave back {answer!r}.",
             "Give a list or another collection, also for one page.",
         )
-    pages = list(answer)
+    pages = list(itertools.islice(answer, 2 * total + n + 2))  # it may have no end
     for page in pages:
         if type(page) is not int:
             said = f"allocate({n}) gave back {page!r}, of type {type(page).__name__}."
@@ -163,7 +170,7 @@ def _drained(pool: Any, total: int) -> list[int]:
     pages: list[int] = []
     while len(pages) < 2 * total + 2:
         raised, grant = _try(pool.allocate, 1)
-        if raised or not hasattr(grant, "__iter__") or not (grant := list(grant)):
+        if raised or not hasattr(grant, "__iter__") or not (grant := list(itertools.islice(grant, 2 * total + 2))):
             break
         pages.extend(grant)
     return pages
@@ -192,7 +199,7 @@ def _says_no(make: Any) -> None:
         left = total - held
         raised, got = _try(pool.allocate, asked)
         if not raised:
-            got = list(got) if hasattr(got, "__iter__") else got
+            got = list(itertools.islice(got, 2 * total + 2)) if hasattr(got, "__iter__") else got
             said = f"{asked} pages were asked for, {left} were free, and nothing was raised: you gave back {got!r}."
             if isinstance(got, list) and 0 < len(got) < asked:
                 _found("short-grant", said, *_TOO_FEW)
@@ -294,6 +301,26 @@ def _shares_nothing(make: Any) -> None:
         pool.free(again)
 
 
+def _leaves_alone(make: Any) -> None:
+    """What was given out stays as it is, and so does what is handed in."""
+    pool = make(8)
+    given = pool.allocate(3)
+    before = list(given)
+    pool.allocate(3)
+    if list(given) != before:
+        said = f"allocate(3) gave back {before}. After the next allocate(3) the first answer reads {list(given)}."
+        _found("own-list", said, *OWN_LIST)
+    back = [*before[1:], before[0]]
+    pool.free(back)
+    if back != [*before[1:], before[0]]:
+        said = f"the list that I gave back to you was {[*before[1:], before[0]]}, and after your free it is {back}."
+        _found("changes-list", said, *CHANGES)
+    error = error_of(lambda: pool.free([]))
+    if error is not None:
+        said = f"free of an empty list raised {type(error).__name__}: {error}"
+        _found("nothing-back", said, "Who is wronged if no page comes back?", "It asks for nothing to be done.")
+
+
 def _unshared(pages: list[int], did: str) -> None:
     if pages != list(range(8)):
         grew = "grew" if len(pages) > 8 or max(pages, default=0) > 7 else "changed"
@@ -354,8 +381,6 @@ def _runs_in_engine(make: Any) -> None:
     if answers[0] != answers[1]:
         _found("engine", "inside the engine the answers changed.", "Which page went to two requests?")
 
-
-_LOOKS = (_lends, _says_no, _takes_back, _notices, _keeps_apart, _shares_nothing, _stays_fast, _runs_in_engine)
 
 _WIPES = re.compile(r"\b(zero_|zeros|zeros_like|fill_|\w*wipe\w*|\w*erase\w*|\w*scrub\w*)\b", re.IGNORECASE)
 

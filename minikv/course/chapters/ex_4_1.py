@@ -42,6 +42,8 @@ def _cases() -> list[Case]:
         table = tuple(random_numbers.sample(range(40), random_numbers.randint(3, 6)))
         start, stop = sorted(random_numbers.choices(range(6, len(table) * size + 1), k=2))
         cases.append((table, start, stop, size))
+    cases.append(((*range(90, 50, -1),), 0, 40 * 16, 16))  # a long request
+    cases.append(((20_001, 4_000, 30_002), 50, 190, 64))  # in a large pool
     return cases
 
 
@@ -82,6 +84,22 @@ ENDLESS = (
     "Which line ends your loop?",
     "There is one slot for each token from start to stop - 1. After the last of them nothing more is to be given.",
 )
+LARGE = (
+    "Your answers are right where page numbers are small. What is the largest number that your numbers can hold?",
+    "Some kinds of numbers end early: 16 bits hold whole numbers up to 32,767 only, half precision counts to 2,048. A "
+    "pool can have many more slots.",
+    "Page 4,000, page size 64: how many slots lie before it? Does that fit into what you calculate with?",
+)
+LONG = (
+    "Which number in your code is not one of the four that you were given?",
+    "A request may hold any number of pages. Where it goes on stands in the table, to its very end.",
+    "Page size 2, a table of eight pages. Which place of the table has token 13?",
+)
+ONE_LIST = (
+    "Who else still holds the list that you gave back last time?",
+    "Each call has an answer of its own. What is given back belongs to the caller, and must not change any more.",
+    "Call it twice, keep both answers, and print the first one.",
+)
 TIMES = (
     "How many slots of the pool lie before page 7, with 4 slots in a page?",
     "Page 0 begins at slot 0, page 1 at slot 4, page 2 at slot 8. You have found the right page; where does it begin?",
@@ -111,7 +129,7 @@ def judge_mapping(thing: Any) -> Verdict:
         return all(got[case] == _guessed(guess, case) for case in cases)
 
     if always(slot_mapping):
-        return ok()
+        return _one_list(thing) or ok()
     for kind, guess, said, hints in _MISTAKES:
         if always(guess):
             return wrong(kind, said, *hints)
@@ -122,12 +140,41 @@ def judge_mapping(thing: Any) -> Verdict:
         right = ", ".join(map(str, slot_mapping(*odd)[:4]))
         more = "right for pages of 1, 2, 4, 16 and 64 slots"
         return wrong("powers-only", f"{more}. But {_called(odd)} {where}. They begin with {right}.", *SHIFTS)
+    if all(got[case] == slot_mapping(*case) for case in cases[:-2]):
+        kind, hints = ("long-table", LONG) if got[cases[-2]] != slot_mapping(*cases[-2]) else ("large-pages", LARGE)
+        return _far(cases[-2 if kind == "long-table" else -1], got, kind, hints)
     for case in cases:
         given = got[case]
         if given is not None and given != slot_mapping(*case):
             return _other(case, given)
     assert past_the_table is not None
     raise past_the_table
+
+
+def _far(case: Case, got: dict[Case, list[int] | None], kind: str, hints: tuple[str, ...]) -> Verdict:
+    """Only the long table is wrong, or the large pool."""
+    table, start, stop, size = case
+    given, right = got[case], slot_mapping(*case)
+    where = "looked past the table's end"
+    if given is not None:
+        at = next((i for i, slot in enumerate(right) if i >= len(given) or given[i] != slot), len(right))
+        put = f"slot {given[at]:,}" if at < len(given) else "no slot"
+        where = f"gave token {start + at} {put}"
+    pages = f"a table of {len(table)} pages, from page {table[0]:,} on, page size {size}"
+    return wrong(kind, f"right for the others. With {pages}, tokens {start} to {stop - 1}, you {where}.", *hints)
+
+
+def _one_list(thing: Any) -> Verdict | None:
+    """Whether an answer changes when the next one is asked for."""
+    first, second = _FIRST[0], _FIRST[2]
+    answer = thing(list(first[0]), *first[1:])
+    if not hasattr(answer, "__len__"):  # read once, and gone
+        return None
+    thing(list(second[0]), *second[1:])
+    now = _read(answer, first)
+    if now == slot_mapping(*first):
+        return None
+    return wrong("one-list", "I asked twice. With the second answer, the first one changed.", *ONE_LIST)
 
 
 def _read(answer: Any, case: Case) -> list[int] | Verdict:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from minikv.course.chapters.carried import explain_carried
 from minikv.course.chapters.moved import most_held
 from minikv.course.chapters.paged import Attend, Call, differ, made_up, right
-from minikv.course.chapters.reading import SHAPES, judge_call, judge_in_engine
+from minikv.course.chapters.reading import OVERFLOW, SHAPES, judge_call, judge_in_engine, one_buffer
 from minikv.course.chapters.wrong_numbers import explain_numbers, wrong_by
 from minikv.course.declare import Verdict, ok, wrong
 
@@ -57,11 +57,6 @@ RESCALE = (
     "Page A: score 3, value 10. Page B: score 4, value 30. With powers of 2: measured from 3, A weighs 1. How much "
     "does it weigh when measured from 4?",
 )
-OVERFLOW = (
-    "How large may a score be, so that exp of it is still a number?",
-    "A softmax stays the same if all scores are lowered by the same amount. So lower them until the largest is 0.",
-    "Try torch.tensor(100.0).exp(). Then: scores 1000 and 999. What would the weights be with scores 1 and 0?",
-)
 UNDERFLOW = (
     "What is the largest score before the first page? Must it be 0?",
     "Begin with something that is smaller than any score. 0 is not: exp of a score far below it is 0, and the weights "
@@ -104,7 +99,15 @@ def judge_by_page(thing: Any) -> Verdict:
         found = judge_call(thing, call, lambda call, given: _numbers(thing, call, given))
         if found is not None:
             return found
-    return _rising_and_falling(thing) or _far_from_zero(thing) or _copies(thing) or judge_in_engine(thing) or ok()
+    return (
+        _rising_and_falling(thing)
+        or _far_from_zero(thing)
+        or _rising_and_falling(thing, 4.0)
+        or _copies(thing)
+        or one_buffer(thing)
+        or judge_in_engine(thing)
+        or ok()
+    )
 
 
 def _numbers(attend: Attend, call: Call, given: Any) -> Verdict:
@@ -138,9 +141,9 @@ def _mean_of_pages(call: Call, *, by_tokens: bool) -> torch.Tensor:
     return total / weight
 
 
-def _rising_and_falling(attend: Attend) -> Verdict | None:
+def _rising_and_falling(attend: Attend, steep: float = 0.25) -> Verdict | None:
     """Pages whose scores rise from one to the next, and pages whose scores fall."""
-    for rise in (0.25, -0.25):
+    for rise in (steep, -steep):
         call = _with_scores(made_up(seed=21), lambda token, head, rise=rise: rise * token)  # type: ignore[misc]
         given = call.answer(attend)
         if not differ(given, right(call), 2e-3):

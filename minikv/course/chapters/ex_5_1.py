@@ -50,6 +50,8 @@ def _runs() -> list[tuple[list[Visit], int]]:
         ([Visit("R1", 2, 9), Visit("R2", 2, 9), Visit("R3", 11, 2, 2), *_stream(4, 40, 2, 3, 3)], 12),
         ([Visit("R1", 4, 5), Visit("R2", 9, 3, 2), Visit("R3", 8, 3, 3), Visit("R4", 2, 6, 3)], 10),
         ([Visit(f"R{k}", 1 + k % 5, 3 + k % 4, 1 + k // 3) for k in range(1, 25)], 11),
+        ([Visit(f"R{k}", 1 + k % 2, 4) for k in range(1, 41)], 64),  # many at once
+        ([Visit("R1", 3, 6), Visit("R2", 150, 2, 2), Visit("R3", 90, 2, 2)], 300),  # a large server
     ]
 
 
@@ -184,14 +186,14 @@ def _next(step: Step, budget: int) -> tuple[Request | None, int]:
 
 def _many_decodes(thing: Any) -> Verdict | None:
     """More run than the budget has tokens, which happens on a machine that gets requests from another."""
-    running = [Request(f"R{k}", 9, 8) for k in range(1, 6)]
+    running = [Request(f"R{k}", 9, 8) for k in range(8, 13)]
     try:
-        plan = ask(thing, [Request("R6", 2)], running, 3)
+        plan = ask(thing, [Request("R13", 2)], running, 3)
     except BrokenRule as broken:
         if broken.rule in (HANDS_OFF, WHOLE):
             return wrong("not-whole", f"five run, the budget is 3: {broken.detail}.", "What is left after the third?")
         return rule_broken(BrokenRule(broken.rule, f"five run, the budget is 3: {broken.detail}"), thing)
-    if len(plan) < 3 or "R6" in plan:
+    if len(plan) < 3 or "R13" in plan:
         said = f"five run, the budget is 3, and your plan is {plan}."
         return wrong(
             "many-decodes", said, "Who gets these 3 tokens?", "The oldest get theirs, and the budget is used up."

@@ -91,6 +91,7 @@ def _runs() -> list[tuple[list[Visit], int]]:
         ([Visit(f"R{k}", 1 + 5 * k % 37, 2 + k % 4, 1 + k // 3) for k in range(1, 25)], 10),
         ([Visit("R1", 7, 4), Visit("R2", 5, 4, 2)], 3),
         ([Visit("R1", 3, 5), Visit("R2", 2500, 2, 2), Visit("R3", 700, 2, 2)], 1100),  # a large server
+        ([Visit(f"R{k}", 1 + k % 2, 4) for k in range(1, 41)], 64),  # many at once
     ]
 
 
@@ -226,15 +227,15 @@ def _reads_on(step: Step, name: str) -> bool:
 
 
 def _many_decodes(thing: Any) -> Verdict | None:
-    running = [Request(f"R{k}", 9, 8) for k in range(1, 6)]
+    running = [Request(f"R{k}", 9, 8) for k in range(8, 13)]
     try:
-        plan = ask(thing, [Request("R6", 2)], running, 3)
+        plan = ask(thing, [Request("R13", 2)], running, 3)
     except BrokenRule as broken:
         said = f"five miss one token each, the budget is 3: {broken.detail}."
         if broken.rule == WHOLE:
             return wrong("zero", said, *ZERO)
         return wrong("over-budget", said, "When is nothing left?", *IN_TOKENS[1:])
-    if len(plan) < 3 or "R6" in plan:
+    if len(plan) < 3 or "R13" in plan:
         said = f"five miss one token each, the budget is 3, and your plan is {plan}."
         return wrong("leaves-room", said, *LEFT_OVER)
     return youngest_first(plan, 3)

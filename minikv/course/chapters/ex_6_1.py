@@ -45,7 +45,7 @@ class _Case:
         return "serve" if self.slots <= self.server.free else "wait"
 
     def request(self) -> Request:
-        return Request([(37 * i + 11) % 251 for i in range(self.prompt)], self.max_tokens)
+        return Request([(7 * i + 11) % 23 for i in range(self.prompt)], self.max_tokens)
 
     def __str__(self) -> str:
         free, pool = self.server.free, self.server.pool
@@ -59,7 +59,7 @@ _SERVERS = tuple(
     Server(*sizes)
     for sizes in (
         (28, 28, 512), (8, 28, 512), (28, 28, 28), (64, 64, 32), (20, 64, 32), (112, 112, 4096), (0, 112, 4096),
-        (45, 112, 113),
+        (45, 112, 113), (1000, 1200, 2000),
     )
 )  # fmt: skip
 
@@ -69,7 +69,7 @@ def _cases() -> Iterator[_Case]:
         limits = (server.free, server.pool, server.context - 1)
         wanted = {slots + off for slots in limits for off in (-9, -1, 0, 1, 2, 9)} | {1, 5, 13, server.context + 90}
         for slots in sorted(wanted):
-            for max_tokens in (1, 2, 4, 8, 24):
+            for max_tokens in (1, 2, 4, 8, 24, 300):
                 if slots >= max_tokens:
                     yield _Case(slots - max_tokens + 1, max_tokens, server)
 

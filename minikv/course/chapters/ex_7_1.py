@@ -58,9 +58,7 @@ def judge_receive(thing: Any) -> Verdict:
     return ok()
 
 
-# A complete handoff
-
-_SIZES = ((30, 4, 3), (32, 4, 2), (1, 4, 1), (512, 64, 2), (449, 64, 1), (5, 1, 2))
+_SIZES = ((30, 4, 3), (32, 4, 2), (1, 4, 1), (512, 64, 2), (449, 64, 1), (5, 1, 2), (75, 4, 2))
 
 
 def _takes(receive: Any) -> None:
@@ -268,17 +266,24 @@ def _cases() -> list[_Case]:
             hints.MORE_PAGES, 30, size,
             lambda h: sealed(h, **of_layers(h, lambda _i, t: t[[*range(len(t)), 0]])),
         )  # fmt: skip
-    add(
-        "no-digest",
-        "all was there, but one number in a value of the last layer had changed on the way.",
-        hints.DIGEST, 30, 4,
-        lambda h: Handoff(h.request, 30, h.first_token, h.keys, _damaged(h.values, 2, 17), h.digest),
-    )  # fmt: skip
+    for size in (4, 64):
+        add(
+            "no-digest",
+            "all was there, but one number in a value of the last layer had changed on the way.",
+            hints.DIGEST, 30, size,
+            lambda h: Handoff(h.request, 30, h.first_token, h.keys, _damaged(h.values, 2, 17), h.digest),
+        )  # fmt: skip
     add(
         "no-digest",
         "all was there, but one number in a key of layer 0 had changed on the way.",
         hints.DIGEST, 30, 4,
         lambda h: Handoff(h.request, 30, h.first_token, _damaged(h.keys, 0, 29), h.values, h.digest),
+    )  # fmt: skip
+    add(
+        "no-digest",
+        "all was there, but its digest came as an empty text.",
+        hints.DIGEST, 30, 4,
+        lambda h: Handoff(h.request, 30, h.first_token, h.keys, h.values, ""),
     )  # fmt: skip
     add(
         "no-digest",

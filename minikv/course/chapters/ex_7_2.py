@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from minikv.course.chapters.ex_7_1 import Found, found, receive
@@ -167,6 +168,7 @@ _KEEP = (
 
 
 _SIZES = ((30, 4), (29, 4), (100, 16))
+_MOST = 40  # handoffs to one receiver that are delivered
 
 
 def judge_deceive(thing: Any) -> Verdict:
@@ -227,12 +229,12 @@ def _lists(answer: Any) -> list[list[Handoff]]:
         answer = list(answer.values())
     if isinstance(answer, Handoff) or not isinstance(answer, Iterable) or isinstance(answer, str):
         found("shape", f"you gave back one {type(answer).__name__}.", *_SHAPE)
-    parts = [[part] if isinstance(part, Handoff) else part for part in answer]
+    parts = [[part] if isinstance(part, Handoff) else part for part in islice(answer, _MOST)]
     if len(parts) != len(RECEIVERS):
         found("shape", f"there are {len(RECEIVERS)} receivers, and you gave back {len(parts)} things.", *_SHAPE)
     lists = []
     for part in parts:
-        handoffs = list(part) if isinstance(part, Iterable) and not isinstance(part, str) else [part]
+        handoffs = list(islice(part, _MOST)) if isinstance(part, Iterable) and not isinstance(part, str) else [part]
         if other := next((one for one in handoffs if not isinstance(one, Handoff)), None):
             found("shape", f"one of the things to deliver is no Handoff but {type(other).__name__}.", *_SHAPE)
         lists.append(handoffs)

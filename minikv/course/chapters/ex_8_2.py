@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from minikv.course.declare import Verdict, ok, wrong
@@ -24,20 +25,58 @@ _IN_ORDER = (
 )
 
 
+_ONE_LENGTH = (
+    "Which number in your code is right for this table alone?",
+    "A table is as long as its request. Its first page is the one that the handoff filled; all others are stale.",
+    "A table says [9, 4]. How many stale pages has it, and which?",
+)
+_MOST = 10_000  # token ids that are read
+
+
+def _ids(got: Any) -> list[int]:
+    return [int(token) for token in islice(got, _MOST)]
+
+
+def _ids_or_none(call: Callable[[], Any]) -> list[int] | None:
+    try:
+        return _ids(call())
+    except (TypeError, ValueError, LookupError):
+        return None
+
+
+def _put_back(pool: Sequence[Any], before: Sequence[Any]) -> bool:
+    """Whether the pool was changed. It is kept for later checks, so what it held is put back."""
+    changed = [now for now, was in zip(pool, before, strict=True) if not now.equal(was)]
+    for now, was in zip(pool, before, strict=True):
+        now.copy_(was)
+    return bool(changed)
+
+
 def judge_old(thing: Any) -> Verdict:
     from minikv.course.chapters.ch03 import read_page
 
     pool, table, model = _stale_pool()
     wanted = [[int(token) for token in read_page(pool, page, model.hf)] for page in table]
+    before = [tensor.clone() for tensor in (*pool.keys, *pool.values)]
     got = thing(read_page, pool, list(table), model.hf)
     try:
-        tokens = [int(token) for token in got]
+        tokens = _ids(got)
     except (TypeError, ValueError):
         said = f"you gave back {type(got).__name__}, and not one token id after the other."
         return wrong("shape", said, "One list for each page, or one list for all of them?")
     flat = [token for page in wanted for token in page]
     first = len(wanted[0])
+    if _put_back((*pool.keys, *pool.values), before):
+        said = "you changed the pool. It is the evidence, and others read it after you."
+        return wrong("changes-the-pool", said, "Which of your lines writes into a tensor of the pool?")
     if tokens == flat[first:]:
+        for short in (table[:5], table[:2]):
+            right = [token for page in short[1:] for token in read_page(pool, page, model.hf)]
+            found = _ids_or_none(partial(thing, read_page, pool, list(short), model.hf))
+            if found != right:
+                came = "something else" if found is None else f"{len(found)} tokens"
+                said = f"right for a table of {len(table)} pages. For one of {len(short)} you gave {came}"
+                return wrong("one-length", f"{said}; its stale pages hold {len(right)}.", *_ONE_LENGTH)
         return ok("The stale pages, read without the model. The words are in the pages. The model is not the leak.")
     if tokens == flat:
         return wrong(

@@ -98,6 +98,8 @@ def as_rows(answer: Any, heads: int, width: int) -> torch.Tensor | None:
     import torch
 
     try:
+        if hasattr(answer, "__len__") and len(answer) != heads:  # it may be very long: it is not read
+            return None
         if isinstance(answer, (list, tuple)):
             answer = torch.stack([torch.as_tensor(row) for row in answer])
         rows = torch.as_tensor(answer).detach().double()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,6 +23,7 @@ from minikv.course.chapters.raised import explain_error
 from minikv.course.chapters.small import small_model
 from minikv.course.chapters.wrong_numbers import explain_numbers, zero_score
 from minikv.course.declare import Verdict, wrong
+from minikv.errors import BrokenRule
 
 LAST_PAGE = (
     "How many tokens does the last page hold? And how many of its slots did your code look at?",
@@ -69,6 +71,17 @@ _WRITES = (
     "Two requests, one pool. The first sets everything that is not its own to 0. What does the second one read?",
 )
 
+OVERFLOW = (
+    "How large may a score be, so that exp of it is still a number?",
+    "A softmax stays the same if all scores are lowered by the same amount. So lower them until the largest is 0.",
+    "Try torch.tensor(100.0).exp(). Then: scores 1000 and 999. What would the weights be with scores 1 and 0?",
+)
+_ONE_BUFFER = (
+    "Who else still holds the tensor in which you gave back your last answer?",
+    "Each call has an answer of its own. What is given back belongs to the caller, and must not change any more.",
+    "a = attend(...), b = attend(...) of another token. Print a once more. Is it what it was?",
+)
+
 Shape = tuple[int, int, int, int, int, int]  # KV heads, query heads for each, width, page size, written, extra pages
 
 
@@ -95,6 +108,8 @@ SHAPES: tuple[Shape, ...] = (
     (4, 1, 8, 16, 48, 0),
     (2, 3, 4, 2, 11, 3),
     *_drawn(12),
+    (1, 2, 8, 64, 150, 1),
+    (2, 1, 8, 5, 203, 0),
 )
 
 
@@ -105,7 +120,22 @@ def judge_reading(attend: Attend) -> Verdict | None:
         found = judge_call(attend, call)
         if found is not None:
             return found
-    return None
+    return one_buffer(attend)
+
+
+def one_buffer(attend: Attend) -> Verdict | None:
+    """Whether an answer changes when the next one is asked for."""
+    import torch
+
+    first, second = made_up(seed=1), made_up(seed=2)
+    answer = first.ask(attend)
+    before = copy.deepcopy(answer)
+    second.ask(attend)
+    rows = zip(answer, before, strict=True)
+    if all(torch.equal(torch.as_tensor(now), torch.as_tensor(was)) for now, was in rows):
+        return None
+    said = "I asked for the answers of two tokens. With the second, the first one changed: both are the same tensor."
+    return wrong("one-buffer", said, *_ONE_BUFFER)
 
 
 def judge_call(attend: Attend, call: Call, numbers: Callable[[Call, Any], Verdict] = explain_numbers) -> Verdict | None:
@@ -257,7 +287,7 @@ def _missed(attend: Attend, call: Call) -> Verdict | None:
 def judge_in_engine(attend: Attend) -> Verdict | None:
     """The function inside the engine: several requests at once, a small pool, NaN in what must not be read."""
     from minikv import Engine, SamplingParams
-    from minikv.course.seats.attention import as_attention
+    from minikv.course.seats.attention import NUMBERS, as_attention
 
     prompts = [[(7 * i + j) % 250 for j in range(5 + 3 * i)] for i in range(4)]
     answers = []
@@ -267,6 +297,8 @@ def judge_in_engine(attend: Attend) -> Verdict | None:
         broken = next((each.error for each in done if each.error is not None), None)
         if broken is not None:
             said = " ".join(str(broken).split())
+            if isinstance(broken, BrokenRule) and broken.rule == NUMBERS:
+                return wrong("overflow", f"right on small scores. Inside the engine: {said}", *OVERFLOW)
             return wrong("engine", f"inside the engine: {said}", "Which of your lines gave the engine this?")
         answers.append([each.token_ids for each in done])
     if answers[0] != answers[1]:

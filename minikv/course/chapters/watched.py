@@ -172,11 +172,11 @@ def a_few(tokens: int) -> str:
 
 
 def youngest_first(plan: Mapping[str, int], oldest: int) -> Verdict | None:
-    """Whether decodes R1, R2 and so on, oldest first, were passed over for others when not all of them fitted."""
-    due = [f"R{k}" for k in range(1, oldest + 1)]
+    """Whether decodes R8, R9 and so on, oldest first, were passed over for others when not all of them fitted."""
+    due = [f"R{k}" for k in range(8, 8 + oldest)]
     if set(plan) >= set(due):
         return None
-    said = f"five run, R1 the oldest, and the budget is {oldest}: {', '.join(plan)} got a token."
+    said = f"five run, R8 the oldest, R12 the youngest, and the budget is {oldest}: {', '.join(plan)} got a token."
     return wrong(
         "overtakes",
         said,

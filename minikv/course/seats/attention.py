@@ -16,6 +16,7 @@ from minikv.models.options import AttentionOptions
 READS = "a token reads the slots that are written for it, and no others"
 WRITES = "attention reads pages and does not write to them"  # the engine's own words for its pool
 GIVES = "attention for one token gives back [query heads, head_dim]"
+NUMBERS = "attention for one token gives back numbers"
 
 
 def as_attention(
@@ -102,6 +103,8 @@ class _Layer:
         """What came back, as a tensor of the right form."""
         expected = (query.shape[0], self.values.shape[-1])
         try:
+            if not hasattr(answer, "shape") and len(answer) != len(query):  # it may be very long: it is not read
+                raise ValueError
             if isinstance(answer, (list, tuple)):
                 answer = torch.stack([torch.as_tensor(row) for row in answer])
             rows = torch.as_tensor(answer, device=query.device).to(query.dtype)
@@ -131,7 +134,7 @@ class _Poisoned(_Layer):
         self._check_unchanged(written)
         rows = self.rows(answer, query)
         if torch.isnan(rows).any():
-            raise BrokenRule(READS, self._accusation(attend, query, written, scale))
+            raise self._accusation(attend, query, written, scale)
         return rows
 
     def _check_unchanged(self, written: int) -> None:
@@ -142,12 +145,15 @@ class _Poisoned(_Layer):
                 page = int(changed.nonzero()[0])
                 raise BrokenRule(WRITES, f"the {name} of page {page} were changed for token {written - 1}")
 
-    def _accusation(self, attend: Callable[..., Any], query: torch.Tensor, written: int, scale: float) -> str:
+    def _accusation(self, attend: Callable[..., Any], query: torch.Tensor, written: int, scale: float) -> BrokenRule:
         """Which slots were read: NaN into one at a time, zeros into the others."""
         own = set(self.slots[:written].tolist())
         in_table = [page * self.size + slot for page in self.table for slot in range(self.size)]
         elsewhere = [slot for slot in range(self.keys.shape[0] * self.size) if slot // self.size not in self.table]
         clean = [torch.nan_to_num(tensor, nan=0.0) for tensor in (self.keys, self.values)]
+        answer = attend(query, *(tensor.clone() for tensor in clean), list(self.table), written, scale)
+        if torch.isnan(self.rows(answer, query)).any():
+            return BrokenRule(NUMBERS, f"token {written - 1} got NaN, and there was none in what was read")
         read = []
         for slot in [slot for slot in (*in_table, *elsewhere) if slot not in own]:
             keys, values = (tensor.clone() for tensor in clean)
@@ -156,8 +162,8 @@ class _Poisoned(_Layer):
             if torch.isnan(self.rows(answer, query)).any():
                 read.append(slot)
         if not read:
-            return f"its token {written - 1} got NaN, though no single slot explains it"
-        return f"token {written - 1}, with {written} written, read {_named(read, self.size)}"
+            return BrokenRule(READS, f"its token {written - 1} got NaN, though no single slot explains it")
+        return BrokenRule(READS, f"token {written - 1}, with {written} written, read {_named(read, self.size)}")
 
 
 def _named(slots: list[int], size: int) -> str:
