@@ -60,16 +60,16 @@ def receive(node, request, handoff):
     if request in node.accepted:
         raise ValueError(f"request {request} has its handoff already")
     pages = node.reserved[request]
-    memory, parts = [*node.keys, *node.values], [*handoff.keys, *handoff.values]
+    wanted = [[own[pages].shape for own in side] for side in (node.keys, node.values)]
     if (
         handoff.request != request
         or handoff.num_tokens != node.expected[request]
-        or [len(part) for part in parts] != [len(pages)] * len(memory)
+        or [[part.shape for part in side] for side in (handoff.keys, handoff.values)] != wanted
         or handoff.digest != digest_of(handoff)
     ):
         node.give_back(request)
         raise ValueError(f"what came for request {request} is not complete and intact")
-    for own, part in zip(memory, parts, strict=True):
+    for own, part in zip([*node.keys, *node.values], [*handoff.keys, *handoff.values], strict=True):
         own[pages] = part
     node.accepted.add(request)
     node.send(request, handoff.first_token)
@@ -86,9 +86,9 @@ check("ex-7.1", receive)
 # The very first question stands apart. It is the only refusal that does not give pages back, since the request that
 # holds them is writing its answer there.
 #
-# *Expected* comes from the door, *promised* from the sender, and *received* is counted: pages, in every layer, for keys
-# and for values. The pages alone would not do, since 449 and 512 tokens are both 8 pages of 64. The digest covers what
-# no count can see.
+# *Expected* comes from the door, *promised* from the sender, and *received* is counted: pages and slots, in every layer,
+# for keys and for values apart. The pages alone would not do, since 449 and 512 tokens are both 8 pages of 64. The
+# digest covers what no count can see.
 #
 # Counting the pages is not pedantry. Had one page come for eight, `own[pages] = part` would not have complained: torch
 # copies the one page eight times.

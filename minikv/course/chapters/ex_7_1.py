@@ -16,17 +16,17 @@ def receive(node: DecodeSide, request: int, handoff: Handoff) -> None:
     if request in node.accepted:
         raise ValueError(f"request {request} has its handoff already")
     pages = node.reserved[request]
-    own, came = (*node.keys, *node.values), (*handoff.keys, *handoff.values)
+    wanted = [[own[pages].shape for own in side] for side in (node.keys, node.values)]
     if (
         handoff.request != request
         or handoff.num_tokens != node.expected[request]
-        or [len(tensor) for tensor in came] != [len(pages)] * len(own)
+        or [[part.shape for part in side] for side in (handoff.keys, handoff.values)] != wanted
         or handoff.digest != digest_of(handoff)
     ):
         node.give_back(request)
         raise ValueError(f"what came for request {request} is not complete and intact")
-    for mine, theirs in zip(own, came, strict=True):
-        mine[pages] = theirs
+    for own, part in zip([*node.keys, *node.values], [*handoff.keys, *handoff.values], strict=True):
+        own[pages] = part
     node.accepted.add(request)
     node.send(request, handoff.first_token)
 
