@@ -121,9 +121,9 @@ my_guess = keep_guess("...")
 # | 05 | Prefill, decode, batch | Who runs next when everybody shares the machine? | 90 |
 # | 06 | The door | What may a server promise, and what does it say when it cannot? | 50 |
 # | 07 | Two machines | How does a cache travel, and how does the receiver know that it is all there? | 75 |
-# | **08** | Seven stale pages | Whose words are these? | 70 |
-# | 09 | Root cause | Which line was it, and is that the right question? | planned |
-# | **10** | The fix | Which guards would you ship first, and how would you know that they hold? | planned |
+# | **08** | Seven stale pages | Whose words are these? | 75 |
+# | 09 | Root cause | Which line was it, and is that the right question? | 90 |
+# | **10** | The fix | Which guards would you ship first, and how would you know that they hold? | 100 |
 # | 11 to 15 | electives, after the story | | planned |
 #
 # Three hours and no more? Take the chapters in bold.

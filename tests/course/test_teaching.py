@@ -17,7 +17,6 @@ from minikv.course.declare import Exercise, Question, find, of_chapter
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8")
-PLANNED = (9, 10)  # chapters that are not here yet
 KINDS = {
     exercise_id: {kind for _source, kind in answers.wrong.values()}
     for path in sorted(Path(__file__).parent.glob("ch??_answers.py"))
@@ -48,18 +47,12 @@ def test_minutes_add_up(heading: str, minutes: int) -> None:
     assert clock == minutes
 
 
-def test_plans_use_what_is_here() -> None:
-    plans = GUIDE.partition("## Plans")[2].partition("## In the lesson")[0]
-    used = [row for heading in re.findall(r"^### (\d+ minutes.*)$", plans, re.MULTILINE) for row in rows(heading)]
-    assert not re.search(r"\b(09|10)\b", " ".join(cell for row in used for cell in row[2:])), "planned chapters"
-
-
 def test_predictions_and_exercises_exist() -> None:
     missing = []
     for kind, number, place in re.findall(r"\b(p-|[Ee]xercises? )(\d+)\.(\d+)\b", GUIDE):
         declared: type[Exercise] | type[Question] = Question if kind == "p-" else Exercise
         name = f"{'p-' if kind == 'p-' else 'ex-'}{number}.{place}"
-        if int(number) not in PLANNED and find(declared, name) is None:
+        if find(declared, name) is None:
             missing.append(name)
     assert not missing
 
@@ -76,7 +69,7 @@ def test_classes_of_wrong_answers_exist() -> None:
 def test_places_in_the_lessons_exist() -> None:
     lessons = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "notebooks" / "src").glob("*.py"))
     headings = set(re.findall(r"^# ## (.+)$", lessons, re.MULTILINE))
-    named = {"What it saves", "Where must it stop?", "One line", "Your receiver in a cluster", "In your own words"}
+    named = {"What it saves", "Where must it stop?", "One line", "In your own words"}
     assert all(f"*{name}*" in GUIDE for name in named)
     assert named <= headings
     assert "In a hurry" in lessons
@@ -148,4 +141,4 @@ def test_binder_finds_its_files() -> None:
 
 
 def test_every_chapter_has_its_questions() -> None:
-    assert all(of_chapter(Question, number) for number in range(1, 9))
+    assert all(of_chapter(Question, number) for number in range(1, 11))
