@@ -33,6 +33,8 @@ LONG = {
     "ex-7.1",
     "ex-9.1",
     "ex-9.3",
+    "ex-10.1",
+    "ex-10.2",
 }  # their judges take longest
 
 

@@ -14,6 +14,8 @@ from minikv.incident.watch import WatchedCluster
 from minikv.trace import Trace
 from minikv.viz.alerts import alert_table
 
+pytestmark = pytest.mark.slow
+
 RULES = [metric for metric in METRICS if metric.alert is not None]
 FLAT = [metric.name for metric in METRICS if metric.alert is None and metric.name != "minikv_prompt_changed_total"]
 

@@ -9,6 +9,8 @@ import pytest
 
 from minikv.incident.logs import DECODE_LIMIT, PAGE_SIZE, PREFILL_LIMIT, BusyLog, affected_in, busy_log
 
+pytestmark = pytest.mark.slow
+
 LINE = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (INFO   |WARNING|ERROR  ) (router |prefill|decode ) "
     r"(rid=\d+ \S.*|running=\d+ waiting=\d+ free=\d+)"
