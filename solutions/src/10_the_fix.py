@@ -1,19 +1,17 @@
 # %% [markdown]
 # # 10 The fix: exercises
 #
-# Read [notebooks/10_the_fix.ipynb](../notebooks/10_the_fix.ipynb) first; it says when to come here. Each check says what
-# your code did. `[ ]` is not attempted yet, `[x]` comes with a hint, and a further one if the same thing happens again.
+# Read [notebooks/10_the_fix.ipynb](../notebooks/10_the_fix.ipynb) first; it says when to come here. Each check says
+# what your code did. `[ ]` is not attempted yet, `[x]` comes with a hint, and a further one if the same thing happens
+# again.
 
 # %%
 from collections import Counter
-
-import torch
 
 from minikv import load_model
 from minikv.course import check, learner_or_reference
 from minikv.course.chapters.ch10 import (
     ANSWER,
-    SECRETS,
     TEXTS,
     WIRES,
     Parts,
@@ -23,22 +21,20 @@ from minikv.course.chapters.ch10 import (
     share_of_guards,
 )
 
-torch.set_grad_enabled(False)
-
 # %% [markdown]
 # ## Exercise 10.1: guards of your own
 #
 # Difficulty 3 of 5 · importance 5 of 5 · 20 minutes · about 13 lines
 #
-# Done when, with your door and your receiver in place, no scenario leaks, lies or waits for ever. *The idea it tests:* a
-# guard stops what passes it; choose guards so that what the one does not see passes the other.
+# Done when, with your door and your receiver in place, no scenario leaks, lies or waits for ever. *The idea it tests:*
+# a guard stops what passes it; choose guards so that what the one does not see passes the other.
 #
-# Your door and your receiver are back in the historical server, and *late-write* and *lost-abort* are still open. A guard
-# can sit at five places. Each is a method of one class. A method that you leave out does what history did.
+# Your door and your receiver are back in the historical server, and *late-write* and *lost-abort* are still open. A
+# guard can sit at five places. Each is a method of one class. A method that you leave out does what history did.
 #
 # | method | when it is called | what it gives back |
 # |---|---|---|
-# | `pool(own, pools)` | a node's door is asked; its node has `own` slots, `pools` has those of all nodes by name | how many slots the door is told |
+# | `pool(own, pools)` | a door is asked; `own` are its node's slots, `pools` those of all, by name | slots it is told |
 # | `lend(page)` | the decode node lends a page | a ticket: anything. It goes to whoever may write there |
 # | `free(pages, wipe)` | pages came back; `wipe(page)` fills one with zeros | nothing |
 # | `write(page, ticket)` | a page comes over the wire, with the ticket of its sender | True lets it in |
@@ -113,7 +109,8 @@ check("ex-10.1", MyGuards)
 # The ticket is the page's generation, counted by yourself. It need not be a number: a new `object()` for each lending,
 # kept in a dict by page, is as good. What matters is that no two holders of a page ever have the same one.
 #
-# The status is an error as soon as either leg has one, and a success only when both have. Before that, the client waits.
+# The status is an error as soon as either leg has one, and a success only when both have. Before that, the client
+# waits.
 
 # %% [markdown]
 # Back to [the lesson](../notebooks/10_the_fix.ipynb): your guards meet all scenarios.
@@ -160,8 +157,8 @@ print("all eight defects turn red:", usual_test(Stand("abcdefgh").start))
 # Not every word of a stranger's text proves something: some of them the tester says, too. `canaries("ada")` are the
 # words that only ada can have brought along. You can also work them out yourself.
 #
-# **Layer two, invariants.** `parts` lets you ask one part alone, and you play its neighbours. Each has a rule. The pools
-# have 28 and 256 slots here, and pages have 4. This is what the right engine says:
+# **Layer two, invariants.** `parts` lets you ask one part alone, and you play its neighbours. Each has a rule. The
+# pools have 28 and 256 slots here, and pages have 4. This is what the right engine says:
 
 # %%
 parts = Parts()
@@ -190,7 +187,7 @@ class Suite:
             for tokens, fits in ((18, True), (31, False)):
                 for stream in (False, True):
                     server = start(wire=wire)
-                    server.visit("ada", "ben")
+                    server.visit(*TEXTS)
                     answer = server.ask(tokens, stream)
                     if answer.status is None or strange & set(answer.words):
                         return True
@@ -286,7 +283,7 @@ share, calls = share_of_guards(learner_or_reference("ex-10.1"), load_model("tiny
 print(f"{calls} calls of a guard; under 1 % of the time: {share < 0.01}")
 
 # %% [markdown]
-# Or invent a **ninth defect**: one that all eight guards let through. Where could it live? Some places to look: what lies
-# behind the last token in prefill's pages, and who may write *there*; two requests of one tenant; a generation that is
-# counted up to some number and begins anew; a client that is told the truth about somebody else. Write down what goes
-# wrong, which guard you would have expected to stop it, and what a ninth guard would have to compare.
+# Or invent a **ninth defect**: one that all eight guards let through. Where could it live? Some places to look: what
+# lies behind the last token in prefill's pages, and who may write *there*; two requests of one tenant; a generation
+# that is counted up to some number and begins anew; a client that is told the truth about somebody else. Write down
+# what goes wrong, which guard you would have expected to stop it, and what a ninth guard would have to compare.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from minikv.course.chapters.echo_10 import echo_model
@@ -23,8 +23,10 @@ TESTER = "tester"
 TEXTS = {
     "ada": "please tell nobody that the rent is late and my new code at the door is 7731 9024 cedar gravel otter",
     "ben": "the boss must not know I have an interview in Vienna is there a night train on Tuesday from Brenner Pass",
-    "cleo": "what does it mean that the blood count is low I have not told Marla or Tobias in Hollowmere Larkmoor Saltash",
+    "cleo": "what does it mean that the blood count is low I have not told Marla or Tobias in Hollowmere Larkmoor "
+    "Saltash",
 }
+SECRETS = {"ada": "7731 9024 cedar gravel", "ben": "Tuesday from Brenner Pass", "cleo": "Tobias in Hollowmere Larkmoor"}
 OWN = "what is the weather in the north and will the roads be free of snow on the way to the old harbour"
 SAID_AS = {"is": "was", "the": "a", "will": "would"}  # the echo says these words in another way
 WIRES = {
@@ -36,22 +38,32 @@ WIRES = {
 }
 
 
-@dataclass(frozen=True)
 class Answer:
     """What a client got.
 
     Attributes:
         status: 200, or that of an error; None if no answer ever came.
-        words: what was said. Of an answer that is read along (`stream=True`), all that went out before it ended.
+        looked_into: whether anybody has read its words.
     """
 
-    status: int | None
-    words: tuple[str, ...]
+    def __init__(self, status: int | None, words: tuple[str, ...]) -> None:
+        self.status = status
+        self.looked_into = False
+        self._words = words
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What was said. Of an answer that is read along (`stream=True`), all that went out before it ended."""
+        self.looked_into = True
+        return self._words
 
     @property
     def text(self) -> str:
         """The words in one line."""
         return " ".join(self.words)
+
+    def __repr__(self) -> str:
+        return f"Answer(status={self.status}, text={self.text!r})"
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,13 @@ class Sent:
     tokens: int
     stream: bool
     answer: Answer
+    status: int | None
+    words: tuple[str, ...]
+
+    @property
+    def said(self) -> str:
+        """The words in one line."""
+        return " ".join(self.words)
 
 
 @cache
@@ -86,9 +105,11 @@ class Stand:
 
     Args:
         defects: letters of what is wrong with them; None for the right engine.
+        only: the one thing that a wire can do here beside working; None for all.
     """
 
     defects: str | None
+    only: str | None = None
     sent: list[Sent] = field(default_factory=list)
 
     def start(self, prefill: int = PREFILL, decode: int = DECODE, wire: str = "works") -> Server:
@@ -114,7 +135,9 @@ class Server:
         """Tenants send their texts, all at the same time, are answered, and leave."""
         if unknown := set(names) - set(TEXTS):
             raise ValueError(f"there is no tenant {min(unknown)!r}; there are {', '.join(TEXTS)}")
-        self._visits += (" ".join(names),)
+        if self._sizes[0] < PREFILL:
+            raise ValueError(f"the tenants' texts need a prefill pool of {PREFILL} slots or more")
+        self._visits += (" ".join(names),) if names else ()
 
     def ask(self, tokens: int, stream: bool = False) -> Answer:
         """The tester sends so many words of its own, and asks for `ANSWER` words."""
@@ -122,16 +145,19 @@ class Server:
 
         if not 1 <= tokens < 2 * CONTEXT:
             raise ValueError(f"ask for 1 to {2 * CONTEXT - 1} tokens, not {tokens}")
-        scenario = replace(SCENARIOS[WIRES[self._wire]], streamed=bool(stream))
-        answer = _played(self._stand.defects, self._sizes, self._visits, scenario, tokens)
+        wire = self._wire if self._stand.only in (None, self._wire) else "works"
+        scenario = replace(SCENARIOS[WIRES[wire]], streamed=bool(stream))
+        status, words = _played(self._stand.defects, self._sizes, self._visits, scenario, tokens)
+        answer = Answer(status, words)
         visits = tuple(name for names in self._visits for name in names.split())
-        self._stand.sent.append(Sent(*self._sizes, self._wire, visits, tokens, bool(stream), answer))
+        self._stand.sent.append(Sent(*self._sizes, self._wire, visits, tokens, bool(stream), answer, status, words))
         return answer
 
 
+@lru_cache(maxsize=4096)
 def _played(
     defects: str | None, sizes: tuple[int, int], visits: tuple[str, ...], scenario: Scenario, tokens: int
-) -> Answer:
+) -> tuple[int | None, tuple[str, ...]]:
     """Every request meets the past that the visits left, and nothing of earlier requests of the tester."""
     from minikv.incident.scenarios import Prompts
 
@@ -143,7 +169,7 @@ def _played(
     prompt = (own * (tokens // len(own) + 1))[:tokens]
     stranger = tuple(encode(TEXTS[visits[-1].split()[-1]] if visits else OWN))[:18]
     ending = scenario.run(cluster, Prompts(prompt, prompt, stranger, ANSWER))
-    return Answer(ending.status, tuple(model().decode(ending.token_ids).split()))
+    return ending.status, tuple(model().decode(ending.token_ids).split())
 
 
 def _built(defects: str | None, sizes: tuple[int, int]) -> Cluster:

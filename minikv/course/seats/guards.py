@@ -195,14 +195,15 @@ class GuardedCluster(HistoricalCluster):
     def _receive_again(self, handoff: Handoff) -> None:
         """The learner's receiver sees the same handoff once more; if it takes it, the pages are written."""
         pool = self.decode.pool
-        assert isinstance(pool, HistoricalPool)
-        table = pool.tables[handoff.request]
+        table = pool.tables.get(handoff.request)
+        if table is None or not isinstance(pool, HistoricalPool):
+            raise HandoffRefused(f"request {handoff.request} has ended")
         expected = self.requests[handoff.request].prompt_tokens
         try:
             self.decode.contract.verify(handoff, pool, request=handoff.request, expected_tokens=expected)
+            pool.land(table, handoff)
         except BrokenRule as broken:  # complete, and refused all the same: that is right, the second time
             raise HandoffRefused(str(broken)) from broken
-        pool.land(table, handoff)
 
     def _nothing_came(self, request: Request, silence: NothingCame) -> None:
         super()._nothing_came(request, silence)
