@@ -86,8 +86,8 @@ check("ex-7.1", receive)
 # The very first question stands apart. It is the only refusal that does not give pages back, since the request that
 # holds them is writing its answer there.
 #
-# *Expected* comes from the door, *promised* from the sender, and *received* is counted: pages and slots, in every layer,
-# for keys and for values apart. The pages alone would not do, since 449 and 512 tokens are both 8 pages of 64. The
+# *Expected* comes from the door, *promised* from the sender, and *received* is counted: pages and slots, in every
+# layer, for keys and for values apart. The pages alone would not do, since 449 and 512 tokens are both 8 pages of 64. The
 # digest covers what no count can see.
 #
 # Counting the pages is not pedantry. Had one page come for eight, `own[pages] = part` would not have complained: torch

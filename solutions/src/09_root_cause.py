@@ -18,7 +18,7 @@ from minikv.trace import Length, Read
 #
 # Difficulty 3 of 5 · importance 5 of 5 · 25 minutes · about 10 lines
 #
-# Done when it reports every stale read of five runs, and nothing in 1,000 ordinary requests. *The idea it tests:* the
+# Done when it reports every stale read of six runs, and nothing in 1,000 ordinary requests. *The idea it tests:* the
 # owner of a page says nothing about what is in it.
 #
 # Pages of 4 slots: page 2 is slots 8 to 11. R3 and R7 are requests. What a detector is told, line by line, and what it
@@ -33,7 +33,8 @@ from minikv.trace import Length, Read
 # | 5 | page 2 lent to R7; R7 wrote 8, 9; page 2 lent to R7 once more (it had given way); R7 wrote 8 | 8, 9 | 9 |
 #
 # Somebody who reserves pages and reads only what it wrote is never to be suspected, however often the page was used
-# before. `wrote` may say `writer=-1`: something is in the slot, and nobody knows whose it is.
+# before. `wrote` may say `writer=-1`: something is in the slot, and nobody knows whose it is. Each node has a detector of
+# its own. A slot that is read again is asked about again.
 
 
 # %% tags=["exercise"]
@@ -83,7 +84,7 @@ check("ex-9.1", Detector)
 #
 # Difficulty 4 of 5 · importance 5 of 5 · 18 minutes · about 12 lines
 #
-# Done when it finds the right event in three runs that go wrong, and none in three that do not. *The idea it tests:*
+# Done when it finds the right event in five runs that go wrong, and none in three that do not. *The idea it tests:*
 # the cause is where two parts first disagree, long before anybody suffers.
 #
 # You get the events of a run, in the order of time. Two kinds of them tell how long a part took a request to be:
@@ -91,7 +92,7 @@ check("ex-9.1", Detector)
 # | event | what it says |
 # |---|---|
 # | `Length` | `request`, `part`, `tokens`: this part took the request's prompt to be so long |
-# | `Read` | `step`, `node`, `owner`, `slots`: so many slots **of one page** were read for request `owner` |
+# | `Read` | `step`, `node`, `owner`, `slots`: so many slots **of one page** were read for request `owner` (you need no other field) |
 #
 # Attention notes no `Length`. What it took for the length shows in the request's **first step on the decode node**:
 # there it reads the prompt and the first token of the answer. Later steps read more, since the answer grows. And on the
