@@ -87,8 +87,8 @@ check("ex-7.1", receive)
 # holds them is writing its answer there.
 #
 # *Expected* comes from the door, *promised* from the sender, and *received* is counted: pages and slots, in every
-# layer, for keys and for values apart. The pages alone would not do, since 449 and 512 tokens are both 8 pages of 64. The
-# digest covers what no count can see.
+# layer, for keys and for values apart. The pages alone would not do, since 449 and 512 tokens are both 8 pages of 64.
+# The digest covers what no count can see.
 #
 # Counting the pages is not pedantry. Had one page come for eight, `own[pages] = part` would not have complained: torch
 # copies the one page eight times.
