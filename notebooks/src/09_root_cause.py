@@ -21,12 +21,12 @@
 # One minute each, without looking anything up:
 #
 # 1. In the incident, decode's first step read 491 slots. How many of them had the request written itself, and which?
-# 2. No page had two owners. How could a stranger's words come out?
+# 2. The handoff of the incident held one token. How many slots did it bring, and whose were they?
 #
 # <details><summary>Answers</summary>
 #
 # 1. Two: the placeholder at position 0, and the first token of the answer at position 490.
-# 2. The owner is who was lent the page. What is in a slot is its writer's. Nobody compared the two.
+# 2. A whole page of 64: one slot of the request's own, and 63 old ones from the prefill node.
 #
 # </details>
 #
@@ -135,9 +135,9 @@ assert (found[1], alarms) == (489, 0)
 
 # %% [markdown]
 # Such a detector costs little: a few numbers for each slot. minikv keeps one beside its pages at all times, its
-# **ledger**, and refuses the read instead of reporting it. The engine of that summer had none. (The released package,
-# 0.5.19, can check that no page is free twice, or held and free at once. That could not see this: the source shows no
-# record of who wrote a slot. What nobody writes down, nobody can compare.)
+# **ledger**, and refuses the read instead of reporting it. The engine of that summer had none. (The source of 0.5.19
+# has a check that no page is free twice, or held and free at once. It knows nothing of writers, so we infer that it
+# could not see this.)
 #
 # But a detector stands at the end. It says *that* something is wrong. Where did it begin?
 
@@ -167,8 +167,9 @@ print(*(each.tokens for each in row))
 reveal("p-9.2")
 
 # %% [markdown]
-# And as a picture, in the order of time. Each part stands in the lane of its node. (The slider needs Jupyter. The table
-# says the same.)
+# And as a picture, in minikv's order of time. Each part stands in the lane of its node. The `router` stands in front of
+# both, and takes the request from the client. (In SGLang decode reserves its pages before anything is sent, so
+# its door comes before the wire. The numbers are the same. The slider needs Jupyter; the table says the same.)
 
 # %% tags=["answers-prediction"]
 assert [each.tokens for each in row] == [490, 490, 1, 1, 1, 490, 490, 491]
@@ -238,7 +239,12 @@ for stage, pending, finished, told in two_fields():
 # passes. The ending is the same, and the repair is not. Whoever mends what the article describes changes the wrong
 # condition.
 #
-# Now the names, for those who want to read on. Paths are below `python/sglang/srt/` in version 0.5.19 of
+# One more belongs to the story. When the transfer is done, prefill says "length" over the verdict that is still
+# pending, and its side answers with status 200.
+#
+# <details><summary>The names in the source, for those who want to read on</summary>
+#
+# Paths are below `python/sglang/srt/` in version 0.5.19 of
 # [sgl-project/sglang](https://github.com/sgl-project/sglang).
 #
 # | place | file | name, and what it does |
@@ -250,9 +256,9 @@ for stage, pending, finished, told in two_fields():
 # | 3 | `disaggregation/decode.py` | `pop_preallocated` takes pages for the prompt as the client sent it |
 # | 4 | `disaggregation/decode.py` | `_commit_transfer_to_req` compares the identity, and nothing else |
 # | 4 | `disaggregation/decode_schedule_batch_mixin.py` | `prepare_for_prebuilt` takes the length from the request |
+# | after | `disaggregation/prefill.py` | `process_disagg_prefill_inflight_queue` says "length" over the verdict |
 #
-# One more belongs to the story. When the transfer is done, prefill says "length" over the verdict that is still pending
-# (`process_disagg_prefill_inflight_queue`), and its side answers with status 200.
+# </details>
 
 # %% [markdown]
 # ## Who knew, and when
@@ -266,7 +272,7 @@ predict("p-9.3", ...)
 reveal("p-9.3")
 
 # %% [markdown]
-# The whole history, as far as it is public. Each entry has a mark for how it is known. (All dates are of 2026. *Open*
+# What was public, as far as we have read it. Each entry has a mark for how it is known. (All dates are of 2026. *Open*
 # means open in the records that were read. A thread may have moved on since.)
 
 # %% tags=["answers-prediction"]
@@ -296,13 +302,16 @@ upstream_history()
 #       queue.append(request)
 # ```
 #
-# Second, the receiver counts before it believes, against a number that nobody on the way could change:
+# Second, the receiver counts before it believes, against a number that nobody on the way could change. (The digest of
+# chapter 07 comes on top.)
 #
 # ```diff
 #   def receive(request, handoff):
-# -     if handoff.request != request.number:
-# +     if handoff.request != request.number or handoff.num_tokens != request.length_at_the_door:
+#       if handoff.request != request.number:
 #           raise HandoffRefused
+# +     expected = request.length_at_the_door
+# +     if handoff.num_tokens != expected or slots_in(handoff) < expected:
+# +         raise HandoffRefused
 #       import_pages(handoff)
 # -     written = len(request.prompt)
 # +     written = handoff.num_tokens
@@ -343,7 +352,7 @@ assert differ == 8
 # (The endings are not all *good*. How they differ is the subject of chapter 10, so do not look yet.)
 #
 # Better are three questions. What **caused** it: without which act would nothing have begun? Under which **conditions**
-# could the act do harm? And what **masked** it, so that it went on for two weeks?
+# could the act do harm? And what **masked** it for nearly two weeks, as the article reports?
 #
 # | | in this incident |
 # |---|---|
@@ -427,7 +436,7 @@ my_guess = open_guess()
 # <details><summary>yes, if a page is lost on the way and nobody counts</summary>
 #
 # Yes. All believe 300, and rightly so: that is the length. But only 256 slots came. Your detector sees it at the read,
-# and `first_disagreement` sees it in what attention reads, if somebody reads less.
+# and if decode reads only what came, `first_disagreement` sees it, too.
 #
 # </details>
 # <details><summary>yes, if two pages have one owner</summary>

@@ -33,8 +33,8 @@ from minikv.trace import Length, Read
 # | 5 | page 2 lent to R7; R7 wrote 8, 9; page 2 lent to R7 once more (it had given way); R7 wrote 8 | 8, 9 | 9 |
 #
 # Somebody who reserves pages and reads only what it wrote is never to be suspected, however often the page was used
-# before. `wrote` may say `writer=-1`: something is in the slot, and nobody knows whose it is. Each node has a detector of
-# its own. A slot that is read again is asked about again.
+# before. `wrote` may say `writer=-1`: something is in the slot, and nobody knows whose it is. Each node has a detector
+# of its own. A slot that is read again is asked about again.
 
 
 # %% tags=["exercise"]
@@ -92,11 +92,11 @@ check("ex-9.1", Detector)
 # | event | what it says |
 # |---|---|
 # | `Length` | `request`, `part`, `tokens`: this part took the request's prompt to be so long |
-# | `Read` | `step`, `node`, `owner`, `slots`: so many slots **of one page** were read for request `owner` (you need no other field) |
+# | `Read` | `step`, `node`, `owner`, `slots`: so many slots **of one page** were read for request `owner` |
 #
-# Attention notes no `Length`. What it took for the length shows in the request's **first step on the decode node**:
-# there it reads the prompt and the first token of the answer. Later steps read more, since the answer grows. And on the
-# prefill node a long prompt is read in chunks.
+# You need no other field. Attention notes no `Length`. What it took for the length shows in the request's **first step
+# on the decode node**: there it reads the prompt and the first token of the answer. Later steps read more, since the
+# answer grows. And on the prefill node a long prompt is read in chunks.
 #
 # Give back the first event, in the order of the list, that shows a request in another length than an earlier event did.
 # If that is a read of attention, any `Read` of that step will do. Give back `None` if all agree.

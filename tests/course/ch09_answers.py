@@ -175,6 +175,51 @@ DETECTOR_WRONG = {
         ),
         "own-past",
     ),
+    "unknown writers are not noted": (
+        _detector(_WRITERS, _FORGET, "if writer != -1:\n    for slot in slots: self.writer[slot] = writer", _COMPARE),
+        "unknown",
+    ),
+    "each slot is reported once": (
+        _detector(
+            _WRITERS,
+            _FORGET,
+            _NOTE,
+            "stale = [s for s in slots if self.writer.get(s) != reader]\n"
+            "for s in stale: self.writer[s] = reader\n"
+            "return stale",
+        ),
+        "once",
+    ),
+    "one dict for all nodes": (
+        _detector("pass", _FORGET, _NOTE, _COMPARE).replace("Detector:\n", "Detector:\n    writer = {}\n"),
+        "shared",
+    ),
+    "forgets one slot too late": (
+        _detector(
+            _WRITERS,
+            _FORGET.replace("range(page * self.page_size,", "range(page * self.page_size + 1,").replace(
+                "(page + 1) * self.page_size)", "(page + 1) * self.page_size + 1)"
+            ),
+            _NOTE,
+            _COMPARE,
+        ),
+        "false-alarm",
+    ),
+    "from the first slot to the last": (
+        _detector(_WRITERS, _FORGET, "for s in range(slots[0], slots[-1]): self.writer[s] = writer", _COMPARE),
+        "false-alarm",
+    ),
+    "pages of four": (
+        _detector(_WRITERS, _FORGET.replace("self.page_size", "4"), _NOTE, _COMPARE),
+        "false-alarm",
+    ),
+    "an instance": (_detector(_WRITERS, _FORGET, _NOTE, _COMPARE) + "\nDetector = Detector(8, 4)\n", "shape"),
+    "the pages": (
+        _detector(
+            _WRITERS, _FORGET, _NOTE, "return {s // self.page_size for s in slots if self.writer.get(s) != reader}"
+        ),
+        "unread",
+    ),
     "a count": (_detector(_WRITERS, _FORGET, _NOTE, _COMPARE.replace("[", "len([").replace("]", "])")), "shape"),
     "yes or no": (
         _detector(_WRITERS, _FORGET, _NOTE, "return any(self.writer.get(s) != reader for s in slots)"),
@@ -244,6 +289,65 @@ DETECTOR_RIGHT = {
         _detector(_WRITERS, _FORGET, _NOTE, "for s in slots:\n    if self.writer.get(s) != reader: yield s"),
         "",
     ),
+    "a clock": (
+        _detector(
+            "self.time, self.lent_at, self.last = 0, [0] * num_pages, {}",
+            "self.time += 1; self.lent_at[page] = self.time",
+            "self.time += 1\nfor s in slots: self.last[s] = self.time, writer",
+            "def bad(s):\n"
+            "    when, who = self.last.get(s, (0, None))\n"
+            "    return who != reader or when < self.lent_at[s // self.page_size]\n"
+            "return filter(bad, slots)",
+        ),
+        "",
+    ),
+    "a diary, read backwards": (
+        _detector(
+            "self.diary = []",
+            "self.diary.append(('lent', page, None))",
+            "self.diary.append(('wrote', set(slots), writer))",
+            "def writer_of(slot):\n"
+            "    for what, where, who in reversed(self.diary):\n"
+            "        if what == 'lent' and where == slot // self.page_size: return None\n"
+            "        if what == 'wrote' and slot in where: return who\n"
+            "return tuple(s for s in slots if writer_of(s) != reader)",
+        ),
+        "",
+    ),
+    "bits for each page": (
+        _detector(
+            "self.owner, self.bits = [None] * num_pages, [0] * num_pages",
+            "self.owner[page], self.bits[page] = owner, 0",
+            "for s in slots:\n"
+            "    page, bit = s // self.page_size, 1 << s % self.page_size\n"
+            "    if writer == self.owner[page]: self.bits[page] |= bit\n"
+            "    else: self.bits[page] &= ~bit",
+            "def good(s):\n"
+            "    page = s // self.page_size\n"
+            "    return self.owner[page] == reader and self.bits[page] >> s % self.page_size & 1\n"
+            "return [s for s in slots if not good(s)]",
+        ),
+        "",
+    ),
+    "a list for each page": (
+        _detector(
+            "self.pages = {}",
+            "self.pages[page] = [None] * self.page_size",
+            "for s in slots: self.pages[s // self.page_size][s % self.page_size] = writer",
+            "return [s for s in slots if self.pages[s // self.page_size][s % self.page_size] != reader]",
+        ),
+        "",
+    ),
+    "a function that builds it, other names, a dict made anew": (
+        "class Watch:\n"
+        "    def __init__(self, n, k): self.k, self.w = k, {}\n"
+        "    def lent(self, p, g, o): self.w = {s: w for s, w in self.w.items() if s // self.k != p}\n"
+        "    def wrote(self, where, who): self.w.update(dict.fromkeys(where, f'R{who}'))\n"
+        "    def reads(self, where, who): return {s for s in where if self.w.get(s) != f'R{who}'}\n"
+        "def Detector(n, k):\n"
+        "    return Watch(n, k)\n",
+        "",
+    ),
     "a set of the reader's own slots": (
         _detector(
             "self.mine = {}",
@@ -288,6 +392,20 @@ _REFERENCE = """
             continue
         if believed.setdefault(who, tokens) != tokens:
             return e
+"""
+
+_BY_KIND = """
+    told = {{}}
+    for e in events:
+        if isinstance(e, Length): told.setdefault(e.request, e.tokens)
+    def noted():
+        return next((e for e in events if isinstance(e, Length) and e.tokens != told[e.request]), None)
+    def attention():
+        for number, tokens in told.items():
+            reads = [e for e in events if isinstance(e, Read) and (e.node, e.owner) == ("decode", number)]
+            step = [e for e in reads if e.step == reads[0].step]
+            if step and sum(e.slots for e in step) != tokens + 1: return step[0]
+    return {first}() or {then}()
 """
 
 FIRST_WRONG = {
@@ -434,6 +552,21 @@ FIRST_WRONG = {
         "one-request",
     ),
     "only what is noted": (_LENGTHS_ONLY, "only-lengths"),
+    "first all lengths, then all reads": (_BY_KIND.format(first="noted", then="attention"), "order"),
+    "first all reads, then all lengths": (_BY_KIND.format(first="attention", then="noted"), "order"),
+    "one request after the other": (
+        """
+        for number in sorted({e.request for e in events if isinstance(e, Length)}):
+            row = [e for e in events if isinstance(e, Length) and e.request == number]
+            for e in row:
+                if e.tokens != row[0].tokens: return e
+            reads = [e for e in events if isinstance(e, Read) and (e.node, e.owner) == ("decode", number)]
+            step = [e for e in reads if e.step == reads[0].step]
+            if step and sum(e.slots for e in step) != row[0].tokens + 1:
+                return step[0]
+        """,
+        "order",
+    ),
     "a place in the list": (
         _LENGTHS_ONLY.replace("for e in events", "for i, e in enumerate(events)").replace("return e", "return i"),
         "shape",
@@ -484,6 +617,28 @@ FIRST_RIGHT = {
             """,
             _IMPORTS,
         ),
+        "",
+    ),
+    "a running total, checked when the step is over": (
+        _first(
+            """
+            told, seen, over, found = {}, {}, set(), []
+            for i, e in enumerate(events):
+                if isinstance(e, Length):
+                    if told.setdefault(e.request, e.tokens) != e.tokens: found.append((i, e))
+                elif isinstance(e, Read) and e.node == "decode" and e.owner not in over:
+                    row = seen.setdefault(e.owner, [e.step, 0, i, e])
+                    if row[0] == e.step: row[1] += e.slots
+                    else: over.add(e.owner)
+            found += [(i, e) for who, (_, total, i, e) in seen.items() if total - 1 != told[who]]
+            return min(found, key=lambda pair: pair[0])[1] if found else None
+            """,
+            _IMPORTS,
+        ),
+        "",
+    ),
+    "a copy of the event": (
+        _first(_REFERENCE.replace("return e", "return replace(e)"), _IMPORTS + "from dataclasses import replace\n"),
         "",
     ),
     "once through, totals as they come": (
@@ -564,6 +719,19 @@ TRIALS_WRONG = {
     ),
     "no sentence": (_trials(_POOLS, _NOTHING, '("", "wiped", {"status": 200})'), "no-sentence"),
     "dots for a sentence": (_trials(_POOLS, _NOTHING, '("...", "wiped", {"status": 200})'), "no-sentence"),
+    "two words": (_trials(_POOLS, _NOTHING, '("wiping cures", "wiped", {"status": 200})'), "no-sentence"),
+    "a number in quotation marks": (
+        _trials('("a refusal has to end there", "without a", {"status": "400"})', _POOLS, _NOTHING),
+        "expectation",
+    ),
+    "a function for a value": (
+        _trials('("smaller pages make more of them", "pages of 2", {"reserved": lambda n: n > 8})', _POOLS, _NOTHING),
+        "expectation",
+    ),
+    "no such answer": (
+        _trials('("the answer goes back to nonsense", "wiped", {"answer": "nonsense"})', _POOLS, _NOTHING),
+        "expectation",
+    ),
     "no such change": (
         _trials(_POOLS, _NOTHING, '("it is the moon and its light", "full moon", {"status": 200})'),
         "change",
@@ -596,6 +764,10 @@ TRIALS_RIGHT = {
     ),
     "one of several": (
         _trials('("whoever counts refuses loudly", "without e", {"status": {400, 500, 502}})', _POOLS, _NOTHING),
+        "3 of 3",
+    ),
+    "a range, and not always a difference": (
+        _trials(_POOLS, '("smaller pages make more of them", "pages of 2", {"stale pages": range(8, 20)})', _NOTHING),
         "3 of 3",
     ),
     "lists and five of them": (

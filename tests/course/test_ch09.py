@@ -203,6 +203,7 @@ def test_the_plays_are_what_they_say() -> None:
     assert stale["incident"] == 489 and stale["fresh_start"] == 489
     assert stale["short_transfer"] == 2, "18 tokens in pages of 4: two in the last"
     assert stale["late_write"] > 0 and stale["own_past"] == 2
+    assert stale["unknown_writer"] == 1
     assert stale["ordinary"] == stale["ordinary_pair"] == 0
     reads = Counter(call.args[1] for call in detecting.ordinary().calls if call.method == "reads")
     assert len(reads) == detecting.ORDINARY == 1000

@@ -133,6 +133,21 @@ def own_past() -> Play:
 
 
 @cache
+def unknown_writer() -> Play:
+    """Something comes into a slot that was filled, and nobody knows whose it is: written down by hand."""
+    play = Play("contents of unknown origin", num_pages=4, page_size=4)
+    for method, args, stale in (
+        ("lent", (2, 1, 7), ()),
+        ("wrote", ([8, 9, 10], 7), ()),
+        ("reads", ([8, 9, 10], 7), ()),
+        ("wrote", ([9], -1), ()),
+        ("reads", ([8, 9, 10], 7), (9,)),
+    ):
+        play.calls.append(Call(method, args, frozenset(stale)))
+    return play
+
+
+@cache
 def ordinary() -> Play:
     """A thousand ordinary requests in a pool that is too small for those that run together."""
     from minikv import Engine, SamplingParams
@@ -168,7 +183,7 @@ def ordinary_pair() -> Play:
 
 
 PLAYS: tuple[Callable[[], Play], ...] = (
-    incident, fresh_start, short_transfer, late_write, own_past, ordinary, ordinary_pair,
+    incident, fresh_start, short_transfer, late_write, own_past, unknown_writer, ordinary, ordinary_pair,
 )  # fmt: skip
 
 

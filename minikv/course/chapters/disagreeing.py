@@ -122,7 +122,37 @@ def cut_short() -> Run:
     return Run("a handoff that lost its last page", tuple(cluster.trace), victim, "attention")
 
 
-RUNS: tuple[Callable[[], Run], ...] = (incident, crowd, right, short_prompts, refused, cut_short)
+@cache
+def cut_then_refused() -> Run:
+    """Two faults in one evening: first a lost page, later a request that is too long."""
+    cluster = _losing()
+    victim = _send(cluster, 18)
+    _run(cluster)
+    _send(cluster, 31)
+    _run(cluster)
+    return Run("a lost page, and later a request that is too long", tuple(cluster.trace), victim, "attention")
+
+
+@cache
+def refused_then_cut() -> Run:
+    """The same two at the same time: the one with the smaller number goes wrong later."""
+    cluster = _losing()
+    _send(cluster, 18)
+    attack = _send(cluster, 31)
+    _run(cluster)
+    return Run("a request that is too long beside one that loses a page", tuple(cluster.trace), attack, "queue")
+
+
+def _losing() -> Any:
+    """All faults but one (f): the last page of each handoff is lost, and decode reads what came."""
+    from minikv.incident.wire import LosesLastPage
+
+    return _historical(defects="abcdegh", wire=LosesLastPage())
+
+
+RUNS: tuple[Callable[[], Run], ...] = (
+    incident, crowd, right, short_prompts, refused, cut_short, cut_then_refused, refused_then_cut,
+)  # fmt: skip
 
 
 def _historical(**settings: Any) -> Any:

@@ -41,6 +41,7 @@ class Seen:
         missed, invented: (reader, slot) pairs that are stale and were not reported, and the other way round.
         beside: slots that were reported and not read.
         first: the first read at which it was wrong, and what it reported there.
+        alarm: the first false alarm: the place of the call, and a slot that was reported there and is not stale.
     """
 
     play: Play
@@ -48,6 +49,7 @@ class Seen:
     invented: set[tuple[int, int]]
     beside: set[int]
     first: tuple[Call, set[int]] | None
+    alarm: tuple[int, int] | None
 
     @property
     def found(self) -> int:
@@ -70,8 +72,9 @@ def watch(build: Build, play: Play) -> Seen:
     reported: set[tuple[int, int]] = set()
     sound: set[tuple[int, int]] = set()  # reported though it was not stale at that moment
     beside: set[int] = set()
-    first = None
-    for call in play.calls:
+    first: tuple[Call, set[int]] | None = None
+    alarm: tuple[int, int] | None = None
+    for place, call in enumerate(play.calls):
         args = tuple(list(each) if isinstance(each, list) else each for each in call.args)
         given = getattr(detector, call.method)(*args)
         if call.method != "reads":
@@ -82,15 +85,19 @@ def watch(build: Build, play: Play) -> Seen:
         slots, reader = call.args
         beside |= found - set(slots)
         reported |= {(reader, slot) for slot in found}
-        sound |= {(reader, slot) for slot in found & set(slots) - call.stale}
+        unfounded = found & set(slots) - call.stale
+        sound |= {(reader, slot) for slot in unfounded}
+        if alarm is None and unfounded:
+            alarm = (place, min(unfounded))
         if first is None and found != call.stale:
             first = (call, found)
-    return Seen(play, play.stale - reported, sound, beside, first)
+    return Seen(play, play.stale - reported, sound, beside, first, alarm)
 
 
 def judge_detector(thing: Any) -> Verdict:
     if not callable(thing):
-        return wrong("shape", f"you gave {type(thing).__name__}, and not a class.", *_SHAPE)
+        said = f"you gave an object of type {type(thing).__name__}, and not a class."
+        return wrong("shape", said, "One detector is made for each node. What can make several?")
     try:
         seen = {play.__name__: watch(thing, play()) for play in detecting.PLAYS}
     except _Shape as strange:
@@ -100,7 +107,7 @@ def judge_detector(thing: Any) -> Verdict:
         if getattr(error, "name", None) in ("lent", "wrote", "reads") and isinstance(thing, type):
             return wrong("shape", f"your class has no method `{error.name}`.", *_SHAPE)
         raise
-    for look in (_beside, _false_alarm, _nothing, _never_written, _by_page, _late, _own_past, _rest):
+    for look in (_beside, _shared, _false_alarm, _nothing, _never_written, _by_page, _late, _own_past, _unknown, _rest):
         if verdict := look(thing, seen):
             return verdict
     incident, ordinary = seen["incident"], seen["ordinary"]
@@ -139,12 +146,49 @@ def _beside(_build: Build, seen: dict[str, Seen]) -> Verdict | None:
     return None
 
 
+def _shared(build: Build, _seen: dict[str, Seen]) -> Verdict | None:
+    """Two nodes have a detector each, and both count their slots from 0."""
+    from minikv.course.seats.detector import read_report
+
+    one, other = build(4, 4), build(4, 4)
+    one.lent(2, 1, 5)
+    one.wrote([8], 5)
+    alone = read_report(one.reads([8], 5))
+    other.lent(2, 1, 6)
+    other.wrote([8], 6)
+    if alone or not read_report(one.reads([8], 5)):
+        return None
+    return wrong(
+        "shared",
+        "two detectors were made, as for two nodes. On its own node, request 5 filled slot 8 of page 2; on the other, "
+        "request 6 did. What was told to the second has changed what the first one says.",
+        "Where is what you remember kept: in each detector, or in one place for all of them?",
+        "Names that are set in the body of the class belong to all that are made from it.",
+    )
+
+
+def _told_of(play: Play, place: int, slot: int) -> str:
+    """What a detector was told about a slot before a call, since its page was lent last."""
+    told: list[str] = []
+    for call in play.calls[:place]:
+        if call.method == "lent" and call.args[0] == slot // play.page_size:
+            told = [f"page {call.args[0]} lent to request {call.args[2]}"]
+        if call.method == "wrote" and slot in call.args[0]:
+            slots, writer = call.args
+            who = f"request {writer}" if writer >= 0 else "somebody unknown"
+            others = f" and {len(slots) - 1} others between {min(slots)} and {max(slots)}" if len(slots) > 1 else ""
+            told.append(f"{who} filled slot {slot}{others}")
+    return "; ".join(told[:1] + told[1:][-2:])
+
+
 def _false_alarm(_build: Build, seen: dict[str, Seen]) -> Verdict | None:
-    for name in ("ordinary", "ordinary_pair", "incident", "short_transfer", "late_write", "own_past"):
+    for name in ("ordinary", "ordinary_pair", "incident", "short_transfer", "late_write", "own_past", "unknown_writer"):
         one = seen[name]
         if not one.invented:
             continue
-        reader, slot = min(one.invented)
+        assert one.alarm is not None
+        place, slot = one.alarm
+        reader = one.play.calls[place].args[1]
         page, size = slot // one.play.page_size, one.play.page_size
         if any((reader, other) in one.play.stale for other in range(page * size, (page + 1) * size)):
             said = (
@@ -154,12 +198,12 @@ def _false_alarm(_build: Build, seen: dict[str, Seen]) -> Verdict | None:
         return wrong(
             "false-alarm",
             f"{one.play.name}: {len(one.invented):,} false alarms. The first: request {reader} reads slot {slot}, in "
-            f"page {page}, and has filled that slot itself.",
-            "What do you know of this slot that is older than its newest contents?",
+            f"page {page}, and has filled that slot itself. You were told: {_told_of(one.play, place, slot)}.",
+            "Go through these lines with your code. What does it hold about this slot after each of them?",
             "Almost every page that is lent was used before, and almost every read is right. That a page has a past "
             "is no ground for suspicion. What is?",
-            "Page 2 is lent to R3, who fills slot 8, then to R7, who fills slot 8. R7 reads slot 8. Go through your "
-            "code with a pencil: what do you hold about slot 8 after each of these five lines?",
+            "Page 2 is lent to R3, who fills slots 8 to 11, then to R7, who fills slots 8 and 9. R7 reads 8 and 9. "
+            "Then it fills slot 10, and reads 8 to 10. What do you hold about each of these slots, line by line?",
         )
     return None
 
@@ -281,8 +325,29 @@ def _own_past(_build: Build, seen: dict[str, Seen]) -> Verdict | None:
     )
 
 
+def _unknown(_build: Build, seen: dict[str, Seen]) -> Verdict | None:
+    if not seen["unknown_writer"].missed:
+        return None
+    return wrong(
+        "unknown",
+        "request 7 had filled slot 9. Then you were told `wrote([9], -1)`: something else is in it now, and nobody "
+        "knows whose. Request 7 read slot 9, and you reported nothing.",
+        "What is in slot 9 now? Is it still what request 7 put there?",
+        "A writer that nobody knows is not the reader. What did your code do when it was told of one?",
+    )
+
+
 def _rest(_build: Build, seen: dict[str, Seen]) -> Verdict | None:
     for one in seen.values():
+        if one.first and not one.missed:
+            call, found = one.first
+            return wrong(
+                "once",
+                f"{one.play.name}: a read with {len(call.stale)} stale slots, of which you reported {len(found)}. The "
+                "others you had reported before. They are still there, and were read again.",
+                "Has anybody filled these slots since your last report?",
+                "`reads` is a question. What changes in your detector when it is asked?",
+            )
         if one.missed:
             reader, slot = min(one.missed)
             return wrong(

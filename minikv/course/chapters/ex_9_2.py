@@ -45,7 +45,7 @@ def judge_first(thing: Any) -> Verdict:
             said = f"you gave back {answer!r:.60}, and not an event of the trace."
             return wrong("shape", said, "Give back the event itself, as it stands in the list, or None.")
         answers[make.__name__] = answer
-    verdict = _alarms(answers) or _incident(answers) or _crowd(answers) or _cut(answers)
+    verdict = _alarms(answers) or _incident(answers) or _crowd(answers) or _cut(answers) or _both(answers)
     return verdict or ok(
         "The queue says 1 where client and door said more, long before anybody reads a page. Whoever searches from the "
         "symptom backwards passes five parts that each did what they were told."
@@ -186,6 +186,26 @@ def _crowd(answers: dict[str, object]) -> Verdict | None:
         "Which requests does your code look at? The last, the first, or each?",
         "Keep what was believed for each request by its number, and go through the trace once.",
     )
+
+
+def _both(answers: dict[str, object]) -> Verdict | None:
+    """Runs in which two requests go wrong: the first of the two counts, whichever kind of event shows it."""
+    for name in ("cut_then_refused", "refused_then_cut"):
+        run, answer = getattr(disagreeing, name)(), answers[name]
+        if run.fits(answer):
+            continue
+        shown = "None" if answer is None else f"a {type(answer).__name__} of step {getattr(answer, 'step', 0)}"
+        return wrong(
+            "order",
+            f"{run.name}: two requests go wrong here. You gave back {shown}. The first event that differs is about "
+            f"request {run.request}, and shows what its {run.part} took for the length.",
+            "In which order does your code look at the events: in that of the list?",
+            "A `Length` and a read of attention count alike. Whichever stands first in the list is the answer, "
+            "whatever its kind, and whatever the number of its request.",
+            "R1 reads one slot too few in step 3. R2 has another length at its queue in step 5. Which of the two does "
+            "your code find first? And with steps 3 and 5 swapped?",
+        )
+    return None
 
 
 def _cut(answers: dict[str, object]) -> Verdict | None:

@@ -53,7 +53,7 @@ def _parts(number: int, sentence: object, change: object, expected: object) -> V
     if not isinstance(sentence, str) or len(sentence.split()) < 3:
         return wrong(
             "no-sentence",
-            f"trial {number} has no sentence: {sentence!r:.40}.",
+            f"the sentence of trial {number} is {sentence!r:.40}. That is too short to say what you believe.",
             "What do you believe about the cause, so that this change should matter, or should not?",
         )
     known = changes()
@@ -75,7 +75,27 @@ def _parts(number: int, sentence: object, change: object, expected: object) -> V
             f"the expectation of trial {number} names {strange[0]:.40}, which nobody measures.",
             f"What can be seen: {', '.join(SEEN)}. Write what each will be, such as {{'status': 400}}.",
         )
+    for key, value in expected.items():
+        if all(_of_another_kind(each, key) for each in _several(value)):
+            return wrong(
+                "expectation",
+                f"trial {number} expects {key!r} to be {value!r:.40}. No run can ever show that: it is "
+                f"{outcome(UNCHANGED)[key]!r} without a change, and a value of the same kind with one.",
+                "Numbers stand without quotation marks. `laboratory()` shows what each value looks like.",
+            )
     return None
+
+
+def _several(value: object) -> list[object]:
+    return list(value) if isinstance(value, Collection) and not isinstance(value, str) else [value]
+
+
+def _of_another_kind(value: object, key: str) -> bool:
+    """Whether a value can never be seen under this key, since it is a text for a number or the other way round."""
+    usual = outcome(UNCHANGED)[key]
+    if key == "answer":
+        return value not in ("same", "other", "none")
+    return isinstance(value, str) != isinstance(usual, str) or callable(value)
 
 
 _COULD_FAIL = (
@@ -102,7 +122,9 @@ def judge_trials(thing: Any) -> Verdict:
     if verdict := _form(thing):
         return verdict
     if len(thing) < 3:
-        return wrong("fewer", f"{len(thing)} of three trials.", "Which other part could it be? Try to acquit it.")
+        return wrong(
+            "fewer", f"{len(thing)} of three trials.", "Which other part could it be? Try to clear it of suspicion."
+        )
     names = [change for _sentence, change, _expected in thing]
     if UNCHANGED in names or len(set(names)) < len(names):
         said = f"the changes are {', '.join(names)}: three different ones are asked for."
