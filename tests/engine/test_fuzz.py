@@ -760,7 +760,7 @@ def test_any_order() -> None:
     for kind in ("abort", "forget", "fault", "interrupt"):
         assert sum(count for name, count in COUNTS.items() if name.startswith(f"{kind} in")) >= 10, kind
     for name in ("preemptions", "handoffs refused"):
-        assert COUNTS[name] >= 100, name
+        assert COUNTS[name] >= 50, name
     for name in ("forged handoffs", "streams closed early"):
         assert COUNTS[name] >= 5, name
 
