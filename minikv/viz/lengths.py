@@ -134,12 +134,12 @@ def _figure(row: Sequence[Length], beliefs: dict[int, str], title: str) -> go.Fi
     figure.update_layout(
         template="none",
         title={"text": frames[-1].layout.title.text, "font": {"size": 13}, "x": 0.02},
-        height=420,
+        height=440,
         margin={"l": 60, "r": 20, "t": 50, "b": 20},
         showlegend=False,
         yaxis={"title": {"text": "tokens"}, "range": [0, 1.2 * max(each.tokens for each in row)]},
-        xaxis={"type": "multicategory", "showdividers": True, "range": [-0.5, len(row) - 0.5]},
-        sliders=[{"active": len(row) - 1, "steps": steps, "currentvalue": {"prefix": "up to "}, "pad": {"t": 60}}],
+        xaxis={"type": "multicategory", "showdividers": True, "range": [-0.5, len(row) - 0.5], "tickangle": 0},
+        sliders=[{"active": len(row) - 1, "steps": steps, "currentvalue": {"prefix": "up to "}, "pad": {"t": 70}}],
     )
     return figure
 

@@ -73,7 +73,7 @@ TABLES = """() => [...window.jupyterapp.shell.currentWidget.context.model.cells]
 # The letters in a figure, each with its place in it: left, top, right, bottom.
 LABELS = """figure => {
     const own = figure.getBoundingClientRect();
-    return [...figure.querySelectorAll('.plot text, .heatmap-label, .textpoint text, .annotation-text')]
+    return [...figure.querySelectorAll('.plot text, .heatmap-label, .textpoint text, .bartext, .annotation-text')]
         .filter(text => text.textContent.trim())
         .map(text => [text, text.getBoundingClientRect()])
         .filter(([_, box]) => box.width && box.left >= own.left && box.right <= own.right
