@@ -198,6 +198,7 @@ def test_reports_may_be_of_many_kinds() -> None:
 # What the judges play
 
 
+@pytest.mark.slow
 def test_the_plays_are_what_they_say() -> None:
     stale = {make.__name__: len(make().stale) for make in detecting.PLAYS}
     assert stale["incident"] == 489 and stale["fresh_start"] == 489
@@ -228,6 +229,7 @@ def test_the_runs_of_9_2_are_what_they_say() -> None:
     assert cut.read_in(cut.first_step(cut.request), cut.request) < min(noted)
 
 
+@pytest.mark.slow
 def test_every_fault_that_is_mended_changes_the_ending() -> None:
     before = ch09.outcome(trials_9.UNCHANGED)
     assert (before["status"], before["reserved"], before["written"], before["stale slots"]) == (200, 8, 1, 30)
@@ -235,6 +237,7 @@ def test_every_fault_that_is_mended_changes_the_ending() -> None:
     assert len(mended) == 8 and all(ch09.outcome(name) != before for name in mended)
 
 
+@pytest.mark.slow
 def test_some_changes_do_nothing_and_wiping_hides() -> None:
     before = ch09.outcome(trials_9.UNCHANGED)
     for name in ("other question", "other name", "longer answer"):

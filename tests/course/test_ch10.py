@@ -183,6 +183,7 @@ def test_each_defect_shows_at_one_part_and_at_no_other() -> None:
             assert wrong != right[letter]
 
 
+@pytest.mark.slow
 def test_the_smallest_sets_of_the_real_map_are_found_from_its_data() -> None:
     """Rows of the run for the sets that matter, so that this takes seconds: the fewest, and all that are smaller."""
     from minikv.incident.matrix import ALL_GUARDS, run_matrix

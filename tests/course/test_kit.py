@@ -173,6 +173,7 @@ def test_damage_and_another_machine_are_told(source: Path, tmp_path: Path, capsy
     assert "and 1 more" in capsys.readouterr().err and not (tmp_path / "place").exists()
 
 
+@pytest.mark.slow
 def test_a_place_that_holds_something_else(source: Path, tmp_path: Path) -> None:
     """`~/minikv` may be a clone: nothing of it is touched. An empty folder will do, and one of an earlier install."""
     kit = make_kit(tmp_path / "kit", source=source, quiet=True)

@@ -140,6 +140,7 @@ def test_attention_of_ones_own(tiny: BoundModel) -> None:
     assert "an answer belongs to its prompt" in report.rules("content")
 
 
+@pytest.mark.slow
 def test_attention_into_the_neighbours_page(tiny: BoundModel) -> None:
     """What it reads, no ledger sees: only its answers tell, and they change with the neighbours' words."""
     from minikv.attention.torch_backend import attend

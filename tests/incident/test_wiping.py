@@ -217,6 +217,7 @@ def test_a_node_that_is_not_named_wipes_nothing(tiny: BoundModel) -> None:
 # What it costs
 
 
+@pytest.mark.slow
 def test_speeds_are_numbers() -> None:
     speeds = measure_speed(POCKET_TRAFFIC, repetitions=1)
     assert [each.wipe for each in speeds] == [name_of(wipe) for wipe in WIPES]
