@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Protocol
 
+from minikv.viz.columns import aligned
 from minikv.viz.palette import COLOURS, FREE_COLOUR, ink_on
 from minikv.viz.picture import Picture
 
@@ -144,9 +145,7 @@ def _table(caption: str, rows: Sequence[Watched]) -> str:
 def _text(caption: str, rows: Sequence[Watched]) -> str:
     lines = [["number", *TIMES, "before to during"]]
     lines += [[row.metric.name, *_cells(row), MOVES if row.moves else FLAT] for row in rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    shown = ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join([caption, *shown])
+    return "\n".join([caption, *aligned(lines)])
 
 
 def _figure(rows: Sequence[Watched]) -> go.Figure:

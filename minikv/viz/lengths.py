@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from minikv.trace import Length
+from minikv.viz.columns import aligned
 from minikv.viz.palette import COLOURS, FREE_COLOUR, ink_on, letters_for
 from minikv.viz.picture import Picture
 
@@ -114,9 +115,7 @@ def _table(rows: list[tuple[str, ...]], beliefs: dict[int, str], caption: str) -
 
 def _text(rows: list[tuple[str, ...]], caption: str) -> str:
     lines = [HEAD, *rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(HEAD))]
-    drawn = ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join([caption, *drawn])
+    return "\n".join([caption, *aligned(lines)])
 
 
 def _figure(row: Sequence[Length], beliefs: dict[int, str], title: str) -> go.Figure:

@@ -9,6 +9,7 @@ from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from minikv.viz.columns import aligned
 from minikv.viz.palette import COLOURS, NOBODY_COLOUR, ink_on
 from minikv.viz.picture import Picture
 
@@ -142,9 +143,7 @@ def _table(caption: str, rows: Sequence[tuple[str, ...]]) -> str:
 
 def _text(caption: str, rows: Sequence[tuple[str, ...]]) -> str:
     lines = [_HEAD, *rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(_HEAD))]
-    shown = ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join([caption, *shown])
+    return "\n".join([caption, *aligned(lines)])
 
 
 def _at(length: float) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Protocol
 
+from minikv.viz.columns import aligned
 from minikv.viz.palette import COLOURS, ink_on
 from minikv.viz.picture import Picture
 
@@ -117,9 +118,7 @@ def _table(caption: str, heads: Sequence[str], names: Sequence[str], marks: Sequ
 
 def _text(caption: str, heads: Sequence[str], names: Sequence[str], marks: Sequence[Sequence[str]]) -> str:
     lines = [["prompt tokens", *heads], *([name, *row] for name, row in zip(names, marks, strict=True))]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    shown = ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join([caption, *shown])
+    return "\n".join([caption, *aligned(lines)])
 
 
 def _figure(heads: Sequence[str], names: Sequence[str], marks: Sequence[Sequence[str]]) -> go.Figure:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from minikv.viz.columns import aligned
 from minikv.viz.palette import COLOURS, NOBODY_COLOUR
 from minikv.viz.picture import Picture
 from minikv.viz.texts import marked
@@ -173,9 +174,7 @@ def _table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 
 def _lines(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, *rows]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(head) - 1)] + [0]
-    shown = ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join([caption, *shown])
+    return "\n".join([caption, *aligned(lines)])
 
 
 def _at(length: float) -> float:
